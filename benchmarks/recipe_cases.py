@@ -266,7 +266,7 @@ def _grades(
 def _rule(run: srjt.Run, noisy: Ints) -> GradeRule:
     """What a grade is for the metric that the run is for, fitted as ``srjt predict`` does."""
     return grade_rule_for(
-        run.config.optimise,
+        run.config.target_metric,
         validation=torch.as_tensor(
             run.held_out["validation"].probabilities, dtype=torch.float64
         ).mean(dim=0),

@@ -28,7 +28,7 @@ from refusals import refuses
 from srjt import OrdinalNoiseClassifier, estimator as classifier, noise
 from srjt.data.grades import grade_codes
 from srjt.data.synthetic import generate
-from srjt.training.train import usable_matrix
+from srjt.training.noise_rate import usable_matrix
 
 pytestmark = pytest.mark.filterwarnings("ignore:The data do not settle the noise rate")
 few_rows = pytest.mark.filterwarnings("ignore:.*too few to estimate")
@@ -36,7 +36,7 @@ few_rows = pytest.mark.filterwarnings("ignore:.*too few to estimate")
 
 @pytest.mark.slow
 @parametrize_with_checks(
-    [OrdinalNoiseClassifier(optimise="accuracy", grades="sorted")],
+    [OrdinalNoiseClassifier(target_metric="accuracy", grades="sorted")],
     expected_failed_checks=lambda _: {
         "check_sample_weight_equivalence_on_dense_data": "batches are drawn, not the same for both"
     },
@@ -123,7 +123,7 @@ def test_too_few_rows_or_groups_warn() -> None:
 def test_groups_are_patients_for_the_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     train = classifier.train
-    monkeypatch.setattr("srjt.training.train.estimate_noise", counted)
+    monkeypatch.setattr("srjt.training.noise_rate.estimate_noise", counted)
     seeing = lambda manifest, **how: seen.append(manifest) or train(manifest, **how)  # noqa: E731
     monkeypatch.setattr(classifier, "train", seeing)
     data = rows(240)
@@ -319,7 +319,7 @@ def test_images() -> None:
 # Good manners.
 def test_nothing_is_printed_or_written(tmp_path: Path, capfd: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr("srjt.training.train.estimate_noise", counted)
+    monkeypatch.setattr("srjt.training.noise_rate.estimate_noise", counted)
     monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     data = generate(images=24, patients=6, size=48)
@@ -331,7 +331,7 @@ def test_nothing_is_printed_or_written(tmp_path: Path, capfd: Any, monkeypatch: 
 
 
 def test_verbose_shows_every_epoch(capsys: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("srjt.training.train.estimate_noise", counted)
+    monkeypatch.setattr("srjt.training.noise_rate.estimate_noise", counted)
     data = rows(240)
     quick(noise_rate="auto", epochs=2, verbose=1).fit(data.X, data.y)
     said = capsys.readouterr().out
@@ -361,7 +361,7 @@ def test_a_network_of_your_own_and_ctrl_c() -> None:
 
 
 def test_the_recipe_is_the_default_and_needs_no_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("srjt.training.train.estimate_noise", counted)
+    monkeypatch.setattr("srjt.training.noise_rate.estimate_noise", counted)
     data = rows(240)
     model = OrdinalNoiseClassifier(epochs=3, network="linear", random_state=0, device="cpu").fit(
         data.X, data.y
@@ -422,6 +422,7 @@ def test_rows_of_weight_zero_teach_nothing(network: str) -> None:
     assert scores[1] > 0.75
 
 
+@pytest.mark.slow
 def test_a_weight_is_about_a_number_of_rows() -> None:
     settings = {"network": "odds", "noise_rate": 0.0, "method": "standard"}
     near, far = [], []

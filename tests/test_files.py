@@ -20,6 +20,7 @@ from srjt import download as downloads, files, networks as weights
 from srjt.auditing.folder import read_audit, read_scores, read_summary
 from srjt.studies.folder import read_study
 from srjt.training.trained import load_run
+from srjt.validation import made_by
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,7 @@ class _Part(BaseModel, extra="forbid"):
 class _File(BaseModel, extra="forbid"):
     format: Literal[2]
     parts: list[_Part]
-    made: Annotated[str, files.made_by(lambda value: value["name"])]
+    made: Annotated[str, made_by(lambda value: value["name"])]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import ast
 import importlib
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -19,11 +20,11 @@ FLOORS = (
     (
         "_version",
         "text",
-        "choose",
         "errors",
         "lazy",
         "process",
-        "plain",
+        "json_values",
+        "validation",
         "notebook",
         "console",
         "progress",
@@ -46,6 +47,16 @@ MODULES = {
     for path in sorted(SOURCE.rglob("*.py"))
 }
 FRONT_DOORS = {"srjt", "srjt.__main__"}  # they import what they show
+# The only imports that run up, when somebody asks for the page of a result.
+UP = {("srjt.notebook", "srjt.reports.page"), ("srjt.notebook", "srjt.reports.report")}
+
+
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Those within a node, whatever block they are in: expressions, most of a file, have none."""
+    for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for inner in getattr(node, block, []):
+            yield inner
+            yield from statements(inner)
 
 
 @cache
@@ -53,7 +64,7 @@ def imports(path: Path) -> list[str]:
     """Every module of ours that a file imports, wherever in the file: at the top, in a function,
     for types."""
     modules = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in statements(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             modules += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -77,8 +88,8 @@ def test_imports_run_down_only() -> None:
     for module, path in MODULES.items():
         below = FLOOR[room(module)] if module not in FRONT_DOORS else len(FLOOR)
         others = [one for one in imports(path) if one != "srjt" and FLOOR[room(one)] > below]
-        upward += [f"{module} imports {imported}" for imported in others]
-    assert upward == []
+        upward += [(module, imported) for imported in others]
+    assert set(upward) == UP
 
 
 def test_no_file_imports_itself_by_a_detour() -> None:
@@ -89,6 +100,7 @@ def test_no_file_imports_itself_by_a_detour() -> None:
             imported
             for imported in imports(path)
             if imported != module
+            and (module, imported) not in UP
             and imported not in FRONT_DOORS
             and not module.startswith(f"{imported}.")
         }
@@ -114,7 +126,7 @@ def test_the_benchmarks_import_what_exists() -> None:
     missing = [
         f"{script.name}: {node.module}.{alias.name}"
         for script in (Path(__file__).parents[1] / "benchmarks").rglob("*.py")
-        for node in ast.walk(ast.parse(script.read_text(encoding="utf-8")))
+        for node in statements(ast.parse(script.read_text(encoding="utf-8")))
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "srjt"
         for alias in node.names
         if f"{node.module}.{alias.name}" not in MODULES

@@ -15,7 +15,7 @@ import srjt
 from fixtures.notebooks import Output
 from fixtures.small_images import Data
 from refusals import refuses
-from srjt import notebook, progress
+from srjt import progress
 from srjt.auditing.audit import Audit
 from srjt.errors import SrjtError
 from srjt.noise.estimate import NoiseEstimate
@@ -115,7 +115,7 @@ class Balanced(HTMLParser):
         self.text: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
-        assert tag not in ("script", "b")
+        assert tag != "script"
         if tag not in ("img",):
             self.open.append(tag)
 
@@ -141,17 +141,6 @@ def estimate() -> NoiseEstimate:
         prior=np.array([0.5, 0.5]), prior_interval=np.full((2, 2), 0.5), form="free", held_out={}, samples=80,
         identifiable=False, reason=HOSTILE, assumption="It assumes much.",
     )  # fmt: skip
-
-
-def test_every_part_escapes_its_text() -> None:
-    parts = [
-        notebook.html_block(HOSTILE, notebook.html_text(HOSTILE)),
-        notebook.html_table([HOSTILE, "<b>"], [[HOSTILE, 1]], caption=HOSTILE),
-        notebook.html_pictures([('x" onerror="alert(1)', HOSTILE)]),
-    ]
-    for part in parts:
-        assert HOSTILE in shown(part)
-        assert 'onerror="' not in part
 
 
 def test_the_noise_estimate() -> None:
@@ -201,7 +190,8 @@ def test_the_most_doubtful_labels_come_with_their_pictures(data: Data) -> None:
     assert list(worst.table["id"]) == data.manifest.ids[:3]
     assert repr(worst).splitlines()[1].split() == [data.manifest.ids[0], "1", "2", "0.10"]
     assert worst._repr_html_().count('<img src="data:image/jpeg;base64,') == 3
-    assert "1 → 2 (0.10)" in shown(worst)
+    assert "label 1 → 2" in shown(worst)
+    assert "0.100" in shown(worst)
     with pytest.raises(SrjtError, match="at least 1"):
         audit.worst(0)
 

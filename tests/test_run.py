@@ -77,8 +77,8 @@ def test_a_loaded_run_has_the_same_summary_and_plot(run: Run) -> None:
 
 def test_verbs_are_those_of_the_package(run: Run, data: Data) -> None:
     some = data.manifest.select([0, 1, 2, 3])
-    assert run.predict(some, optimise="accuracy").equals(
-        srjt.predict(run, some, optimise="accuracy")
+    assert run.predict(some, target_metric="accuracy").equals(
+        srjt.predict(run, some, target_metric="accuracy")
     )
     assert (
         run.evaluate(some, resamples=20).confusion

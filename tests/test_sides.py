@@ -70,8 +70,11 @@ def used(monkeypatch: pytest.MonkeyPatch) -> Used:
         return [manifest.ids[row] for row in split.train]
 
     watch("srjt.training.single_run._check_samples", "trained", training_side)
-    watch("srjt.training.train.resolve_split", "noise estimated", training_side)
-    watch("srjt.training.train.cross_fit", "noise estimated", lambda _, __, fit: fit.manifest.ids)
+    watch("srjt.training.noise_rate.resolve_split", "noise estimated", training_side)
+    watch("srjt.training.choose_head.resolve_split", "noise estimated", training_side)
+    watch(
+        "srjt.training.noise_rate.cross_fit", "noise estimated", lambda _, __, fit: fit.manifest.ids
+    )
     for name in (
         "prepare.Prepared.noise_of",
         "prepare.recalibration_of",
@@ -80,7 +83,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> Used:
         watch(f"srjt.inference.{name}", "calibrated", of_side)
     watch("srjt.inference.prepare.validation_side", "decided", lambda _, __, side: side.ids)
     watch("srjt.inference.evaluate.read_labelled", "evaluated", lambda _, __, data: list(data.ids))
-    monkeypatch.setattr("srjt.training.train.estimate_noise", counted)
+    monkeypatch.setattr("srjt.training.noise_rate.estimate_noise", counted)
     monkeypatch.setattr("srjt.inference.prepare.estimate_noise", counted)
     return found
 
@@ -190,7 +193,7 @@ def test_every_command_uses_the_side_that_it_claims(kind: str, tmp_path: Path, u
         "0.8",
         "--abstain",
         "0.2",
-        "--optimise",
+        "--target-metric",
         "macro_f1",
     ]
     pooled = [] if kind == "no patients" else ["--per", "patient", "--pool", "learned"]

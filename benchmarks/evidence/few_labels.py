@@ -213,7 +213,7 @@ def kept_predictions(file: Path) -> Iterator[None]:
         )
         return noise.estimate_noise(labels, probabilities, **others)
 
-    with mock.patch("srjt.training.train.estimate_noise", keep_and_estimate):
+    with mock.patch("srjt.training.noise_rate.estimate_noise", keep_and_estimate):
         yield
 
 

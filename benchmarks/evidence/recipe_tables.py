@@ -25,7 +25,7 @@ FOR_MACRO_F1 = "srjt, macro-F1"
 # name in the files → what it is told, name on the page
 METHODS = {
     "srjt": ("nothing", "`srjt`"),
-    FOR_MACRO_F1: ("nothing", "`srjt`, `--optimise macro_f1`"),
+    FOR_MACRO_F1: ("nothing", "`srjt`, `--target-metric macro_f1`"),
     "standard": ("nothing", "`standard`"),
     "standard, best epoch": ("nothing", "`standard --keep best`"),
     "eae": ("nothing", "`eae`"),

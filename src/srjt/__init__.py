@@ -5,11 +5,10 @@ Public names are imported on first use, so that ``import srjt`` and ``srjt --hel
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from srjt._version import __version__ as __version__
 from srjt.lazy import lazy_names
-from srjt.notebook import pages_come_from
 
 if TYPE_CHECKING:
     from srjt import (
@@ -56,12 +55,3 @@ __all__, __getattr__, __dir__ = lazy_names(
         "srjt.studies.study": ("study",),
     },
 )
-
-
-def _page(result: Any) -> Any:
-    from srjt.reports.report import page_of  # figures take a while to import
-
-    return page_of(result)
-
-
-pages_come_from(_page)

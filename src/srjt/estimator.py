@@ -37,10 +37,12 @@ from srjt.networks import registry
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal import Purpose
 from srjt.ordinal.decoding import grade_rule_for
+from srjt.settings import with_former_names
 from srjt.training.config import ResolvedConfig, TrainConfig
 from srjt.training.devices import amp_dtype
+from srjt.training.noise_rate import WARM_UP_FOLDS, needs_estimate
 from srjt.training.reporters import reporter_for
-from srjt.training.train import WARM_UP_FOLDS, needs_estimate, train
+from srjt.training.train import train
 from srjt.training.trained import Trained
 
 # The settings of the training, from the parameters of the estimator: defaults depend on the data.
@@ -52,7 +54,15 @@ SMALL_RATE = 1e-3  # learning rate of a small network
 SIZES = (32, 256)  # images are resized to a square with a side in this range
 
 # parameters of the estimator that are settings of the same name
-SAME = ("method", "noise_rate", "transition", "soft_labels", "epochs", "batch_size", "optimise")
+SAME = (
+    "method",
+    "noise_rate",
+    "transition",
+    "soft_labels",
+    "epochs",
+    "batch_size",
+    "target_metric",
+)
 
 
 def training_config(parameters: Mapping[str, Any], manifest: Manifest) -> ResolvedConfig:
@@ -183,7 +193,7 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         Options of the method.
     settings : dict, optional
         Any other field of ``TrainConfig``, such as ``{"weight_decay": 0.01, "crop": 28}``.
-    optimise : {"mae", "accuracy", "qwk", "macro_f1"}
+    target_metric : {"mae", "accuracy", "qwk", "macro_f1"}
         The metric that ``predict`` is for: the most likely grade for accuracy and macro_f1, the
         median for mae and qwk.
     grades : sequence or "sorted", optional
@@ -239,6 +249,7 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     n_iter_: int
     trained_: Trained
 
+    @with_former_names
     def __init__(
         self,
         *,
@@ -252,7 +263,7 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         learning_rate: float | None = None,
         method_options: Mapping[str, Any] | None = None,
         settings: Mapping[str, Any] | None = None,
-        optimise: Purpose = "mae",
+        target_metric: Purpose = "mae",
         grades: Sequence[Any] | Literal["sorted"] | None = None,
         random_state: Any = None,
         verbose: int = 0,
@@ -268,7 +279,7 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.learning_rate = learning_rate
         self.method_options = method_options
         self.settings = settings
-        self.optimise = optimise
+        self.target_metric = target_metric
         self.grades = grades
         self.random_state = random_state
         self.verbose = verbose
@@ -360,7 +371,7 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         return self
 
     def predict(self, X: Any) -> Array:
-        """Predict the grades, by the rule that serves ``optimise``.
+        """Predict the grades, by the rule that serves ``target_metric``.
 
         Parameters
         ----------
@@ -373,8 +384,8 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """
         probabilities = torch.from_numpy(self.predict_proba(X))
         # there is no validation side to fit thresholds to
-        rule = grade_rule_for(self.optimise, soft_labels=self.trained_.method.learnt_soft_labels())
         method = self.trained_.method
+        rule = grade_rule_for(self.target_metric, soft_labels=method.learnt_soft_labels())
         # one network's most likely grade is its method's own grade, which differs for Garg and CORN
         if rule.how == "argmax" and method.networks == 1:
             grades = method.grades_of(probabilities[None])[0]

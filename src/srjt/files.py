@@ -14,21 +14,19 @@ import json
 import os
 import stat
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import platformdirs
 from filelock import FileLock, Timeout
 
 from srjt.errors import Option, SrjtError
-from srjt.plain import plain
-from srjt.text import printable
+from srjt.json_values import json_values
+from srjt.validation import MismatchError, check_json
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pydantic import TypeAdapter
 
 UNFINISHED = ".*.tmp"  # drafts; a process that is killed while writing leaves one behind
 LOCK = ".lock"
@@ -95,7 +93,7 @@ def write_json(path: Path, content: Any) -> None:
 def as_json(content: Any) -> bytes:
     """Indented JSON, with one line break at the end."""
     return (
-        json.dumps(plain(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        json.dumps(json_values(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     ).encode()
 
 
@@ -252,48 +250,20 @@ def read_json(path: Path, model: type[Model], *, advice: str = "") -> Model:
     ``format`` is a literal: a file with another number was written by another version. advice: what
     to do with a damaged file.
     """
-    from pydantic import ValidationError  # slow to import
-
-    content = read_limited(path, limit=LARGEST_JSON)
     try:
-        return cast("Model", _adapter(cast("Hashable", model)).validate_json(content, strict=True))
-    except ValidationError as problem:
-        errors = problem.errors(include_url=False)
-    first = next((error for error in errors if error["loc"] == ("format",)), errors[0])
-    if first["type"] == "literal_error" and first["loc"] == ("format",):
+        return check_json(read_limited(path, limit=LARGEST_JSON), model)
+    except MismatchError as found:
+        mismatch = found
+    if mismatch.expected is not None:
         raise SrjtError(
-            f"{path} has format {printable(first['input'])[:60]}, but this version of srjt reads"
-            f" format {first['ctx']['expected']}: read it with the version that wrote it, or write"
-            " it again.",
+            f"{path} has format {mismatch.given}, but this version of srjt reads format"
+            f" {mismatch.expected}: read it with the version that wrote it, or write it again.",
             code="other_version",
         )
-    where = ".".join(str(part) for part in first["loc"])
-    reason = printable(first["msg"]).removeprefix("Value error, ").rstrip(".")
-    if where:
-        reason = f"{printable(where)[:80]}: {reason}"
     ending = f": {advice}" if advice else ""
-    raise SrjtError(f"{path} is damaged or not from srjt ({reason}){ending}.", code="damaged_file")
-
-
-def made_by(function: Callable[[Any], Any]) -> Any:
-    """For ``Annotated``: a field of ``read_json`` that ``function`` makes; any error of it means a
-    damaged file."""
-    from pydantic import PlainValidator
-
-    def make(value: Any) -> Any:
-        try:
-            return function(value)
-        except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as problem:
-            raise ValueError(f"{type(problem).__name__}: {problem}") from None
-
-    return PlainValidator(make)
-
-
-@cache
-def _adapter(model: Any) -> TypeAdapter[Any]:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(model)
+    raise SrjtError(
+        f"{path} is damaged or not from srjt ({mismatch}){ending}.", code="damaged_file"
+    )
 
 
 def visible_names(folder: Path) -> set[str]:

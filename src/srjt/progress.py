@@ -14,9 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-# Imported from here by many files.
-from srjt.notebook import Reported as Reported, page_of as page_of
-from srjt.plain import Plain as Plain, plain as plain
 from srjt.text import printable_lines
 
 # True: shown where somebody can see it; a function is called with (done, total) instead

@@ -1,32 +1,31 @@
 """Settings are frozen dataclasses: pydantic checks their values, and what does not fit is one
 sentence of ours.
-
-pydantic is imported at the first check, so that ``srjt train --help`` reads the fields without
-waiting for it.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import math
 import reprlib
 import textwrap
 import types
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from srjt.errors import Message, Option, SrjtError, unknown_name
+from srjt.errors import Message, Option, SrjtError, unknown_name, warn
 from srjt.text import printable, reason_of
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
-
+from srjt.validation import check_of
 
 Config = TypeVar("Config")
+Result = TypeVar("Result")
+P = ParamSpec("P")
+Checked = tuple[dataclasses.Field[Any], Any, Callable[[Any], Any]]
 
+# Names of an earlier version, which still work, with a warning; remove them after the next release.
+FORMER_NAMES = {"optimise": "target_metric"}
 LARGEST_CONFIG = 2**18  # bytes; the parser takes a second for so many
 BY_OPTION = Message("name the modules on the command line, with ", Option("imports"), ".")
 DEPTH = 6  # of nested lists and settings: a matrix inside method_options has 3
@@ -81,31 +80,61 @@ def documented(config: type[Config]) -> type[Config]:
     if examples:
         parts += ["", f"{examples}{rest}"]
     config.__doc__ = "\n".join(parts)
+    if set(FORMER_NAMES.values()) & set(hints):
+        config.__init__ = with_former_names(config.__init__)  # type: ignore[method-assign]
     return config
+
+
+def current_names(values: Mapping[str, Any], *, warned: bool = True) -> dict[str, Any]:
+    """The same settings by the names of this version. warned: whether somebody typed them now, and
+    learns what to type instead; False for stored files."""
+    current = dict(values)
+    for former, name in FORMER_NAMES.items():
+        if former in current:
+            current[name] = current.pop(former)
+            if warned:
+                about = Message(
+                    Option(former),
+                    " will be removed in the next release: use ",
+                    Option(name),
+                    " instead.",
+                )
+                warn(about, FutureWarning)
+    return current
+
+
+def with_former_names(function: Callable[P, Result]) -> Callable[P, Result]:
+    """The function, which takes keywords by the names of an earlier version, too."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **named: P.kwargs) -> Result:
+        return function(*args, **current_names(named))
+
+    return call
 
 
 def check_types(config: Any) -> None:
     """Convert every field of a frozen dataclass to its declared type, or raise an error that names
     the field."""
-    from pydantic import ValidationError
-
     cls: type = type(config)
-    for field, hint, adapter, accepts_bool in _checked_fields(cls):
+    for field, hint, check in _checked_fields(cls):
+        required = required_type(hint)
         given = getattr(config, field.name)
         name = Option(field.name) if field.metadata.get("help") else field.name
         try:
             value = _plain(given)
             if field.metadata.get("listed") and isinstance(value, (str, int)):
                 value = [value]
+            origin: Any = get_origin(hint)
+            accepts_bool = required in (bool, Any) or origin is Mapping
             if not accepts_bool and _holds_bool(value):
                 raise TypeError("True is no number")
-            value = adapter.validate_python(value)
+            value = check(value)
             if field.metadata.get("listed") and value is not None:
                 value = tuple(dict.fromkeys(value))
                 if not value:
                     raise ValueError("empty")
-        except (ValidationError, TypeError, ValueError, OverflowError):
-            required = required_type(hint)
+        except (TypeError, ValueError, OverflowError):
             if get_origin(required) is Literal:
                 shown = given if isinstance(given, (str, bool)) else show(given)
                 raise unknown_name(name, shown, get_args(required)) from None
@@ -143,6 +172,8 @@ def from_names(config: type[Config], values: Mapping[str, Any], *, kind: str = "
     """Make settings from a mapping, as a file holds them; an unknown name is an error that suggests
     the nearest."""
     known = {field.name for field in dataclasses.fields(config)}  # type: ignore[arg-type]
+    if known.intersection(FORMER_NAMES.values()):
+        values = current_names(values)
     for name in values:
         if name not in known:
             raise unknown_name(kind, str(name), known)
@@ -284,12 +315,8 @@ _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
 
 
-@cache
-def _checked_fields(
-    config: type,
-) -> list[tuple[dataclasses.Field[Any], Any, TypeAdapter[Any], bool]]:
-    from pydantic import ConfigDict, TypeAdapter
-
+@functools.cache
+def _checked_fields(config: type) -> list[Checked]:
     try:
         hints = get_type_hints(config, include_extras=True)
     except (
@@ -301,9 +328,7 @@ def _checked_fields(
         hint = hints[field.name]
         if field.init and hint is not Any:
             # strict: "yes" and 1 are not true; numbers may be texts, because YAML reads 1e-4 as one
-            rules = ConfigDict(arbitrary_types_allowed=True, strict=required_type(hint) is bool)
-            accepts_bool = required_type(hint) in (bool, Any) or get_origin(hint) is Mapping
-            checked.append((field, hint, TypeAdapter(hint, config=rules), accepts_bool))
+            checked.append((field, hint, check_of(hint, strict=required_type(hint) is bool)))
     return checked
 
 

@@ -28,7 +28,7 @@ SMALL = [
 @pytest.fixture
 def quick(undrawn: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few resamples and no figures: neither is tested here."""
-    for module in ("training.train", "auditing.audit"):
+    for module in ("training.noise_rate", "auditing.audit"):
         monkeypatch.setattr(f"srjt.{module}.estimate_noise", partial(estimate_noise, bootstrap=3))
 
 

@@ -130,7 +130,7 @@ def run_script(folder: Path, *arguments: object) -> subprocess.CompletedProcess[
 def test_the_script_predicts_as_srjt_predict_without_srjt_and_torch(
     command: Srjt, finished: Path, labelled: Path
 ) -> None:
-    out = command.prints("export", finished, "--folder", "to_send", "--optimise", "qwk")
+    out = command.prints("export", finished, "--folder", "to_send", "--target-metric", "qwk")
     assert "to_send/predict.py IMAGES" in out
     folder, images = Path("to_send").resolve(), labelled.parent
     assert {path.name for path in folder.iterdir()} == {
@@ -145,7 +145,9 @@ def test_the_script_predicts_as_srjt_predict_without_srjt_and_torch(
     assert any(
         "labels.csv is left out: its suffix is not that of an image." in line for line in others
     )
-    assert command("predict", finished, images, "--out", "srjt.csv", "--optimise", "qwk")[0] == 0
+    assert (
+        command("predict", finished, images, "--out", "srjt.csv", "--target-metric", "qwk")[0] == 0
+    )
     ours = pd.read_csv("srjt.csv", dtype={"grade": str}).set_index("image")
     theirs = (
         pd.read_csv(StringIO(ran.stdout), dtype={"grade": str}).set_index("image").loc[ours.index]

@@ -96,6 +96,20 @@ def test_python_and_the_command_line_give_the_same_answers(
     assert np.allclose(typed["p_0"], called["p_0"].astype(float), atol=1e-5)
 
 
+def test_the_former_name_of_an_option_works_with_a_warning(
+    command: Srjt, finished: Path, labelled: Path
+) -> None:
+    answered = {}
+    for flag in ("--target-metric", "--optimise"):
+        code, _, err = command("predict", finished, labelled, flag, "qwk", "--out", f"{flag}.csv")
+        assert code == 0, err
+        warned = "--optimise will be removed in the next release: use --target-metric instead."
+        assert (warned in " ".join(err.split())) == (flag == "--optimise")
+        answered[flag] = Path(f"{flag}.csv").read_text()
+    assert answered["--target-metric"] == answered["--optimise"]
+    assert "--optimise" not in command.prints("predict", "--help")
+
+
 def test_an_aspect_of_ones_own_is_an_option(
     command: Srjt, finished: Path, labelled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

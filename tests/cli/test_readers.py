@@ -22,7 +22,7 @@ from .conftest import Srjt
 @pytest.fixture(autouse=True)
 def quick(undrawn: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither figures nor the intervals of the readers are tested here."""
-    monkeypatch.setattr("srjt.readers.model._DRAWS", 2)
+    monkeypatch.setattr("srjt.readers.intervals._DRAWS", 2)
 
 
 def simulated(
@@ -125,7 +125,7 @@ def test_the_page_is_there_although_nobody_reads_the_output(
     def show(page: object) -> None:
         raise BrokenPipeError
 
-    monkeypatch.setattr("srjt.cli.audit.show", show)
+    monkeypatch.setattr("srjt.cli.readers.show", show)
     assert command("readers", table, "--out", tmp_path / "out")[0] == 141
     assert (tmp_path / "out" / "report.html").exists()
 

@@ -29,7 +29,7 @@ def grade_rule(run: Trained, **options: Any) -> GradeRule:
 @pytest.fixture(scope="module")
 def folder(train: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("purpose") / "run"
-    train(out=out, noise_rate=0.2, epochs=2, optimise="qwk", method="co-teaching+ours")
+    train(out=out, noise_rate=0.2, epochs=2, target_metric="qwk", method="co-teaching+ours")
     return out
 
 
@@ -54,17 +54,17 @@ def test_the_purpose_of_the_run_is_the_default(run: Trained, data: Any) -> None:
     p = table[PS].to_numpy(np.float64)
     grades = np.digitize(p @ np.arange(4), rule.thresholds, right=True)
     assert table["grade"].astype(int).tolist() == grades.tolist()
-    assert predict(run, data.manifest, optimise="qwk")["grade"].equals(table["grade"])
+    assert predict(run, data.manifest, target_metric="qwk")["grade"].equals(table["grade"])
 
 
 def test_soft_labels_are_undone_for_the_median(run: Trained, data: Any) -> None:
-    table = predict(run, data.manifest, optimise="mae")
+    table = predict(run, data.manifest, target_metric="mae")
     p = torch.from_numpy(table[PS].to_numpy())
     undone = median_grade(undo_soft_labels(p, soft_label_matrix(4)))
     assert table["grade"].astype(int).tolist() == undone.tolist()
     assert table.attrs["how"]["grade"].startswith("the median after undoing the soft labels")
     plain = predict(
-        run, data.manifest, decoding="median", optimise="mae"
+        run, data.manifest, decoding="median", target_metric="mae"
     )  # the rule itself overrides
     assert plain["grade"].astype(int).tolist() == median_grade(p).tolist()
     assert plain.attrs["how"]["grade"] == "the median"
@@ -80,17 +80,17 @@ def test_no_label_moves_a_threshold(run: Trained) -> None:
     for labels in ((side.labels + 1) % 4, side.probabilities.mean(axis=0).argmax(axis=1)):
         other = replace(run, held_out={**run.held_out, "validation": replace(side, labels=labels)})
         assert (
-            grade_rule(other, optimise="qwk").thresholds
-            == grade_rule(run, optimise="qwk").thresholds
+            grade_rule(other, target_metric="qwk").thresholds
+            == grade_rule(run, target_metric="qwk").thresholds
         )
-        fitted = {grade_rule(one, optimise="macro_f1").thresholds for one in (run, other)}
+        fitted = {grade_rule(one, target_metric="macro_f1").thresholds for one in (run, other)}
         assert len(fitted - {()}) <= 1  # labels tell only whether thresholds are used
-    assert grade_rule(other, optimise="macro_f1").how == "argmax"  # which these labels are
+    assert grade_rule(other, target_metric="macro_f1").how == "argmax"  # which these labels are
 
 
 def test_without_a_validation_side_no_threshold_is_fitted(run: Trained, data: Any) -> None:
-    bare = replace(run, held_out={}, config=run.config.replace(optimise="mae"))
-    rules = {purpose: grade_rule(bare, optimise=purpose).how for purpose in PURPOSES}
+    bare = replace(run, held_out={}, config=run.config.replace(target_metric="mae"))
+    rules = {purpose: grade_rule(bare, target_metric=purpose).how for purpose in PURPOSES}
     assert rules == {"mae": "median", "accuracy": "argmax", "qwk": "median", "macro_f1": "argmax"}
     assert (
         predict(bare, data.manifest).attrs["how"]["grade"].endswith("for the least absolute error")
@@ -125,9 +125,9 @@ def test_methods_that_predict_true_grades_have_nothing_undone() -> None:
 def test_onnx_decodes_as_predict(run: Trained, data: Any, tmp_path: Path, purpose: Any) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     written = srjt.export(
-        run, tmp_path / "model.onnx", samples=data.manifest.arrays, optimise=purpose
+        run, tmp_path / "model.onnx", samples=data.manifest.arrays, target_metric=purpose
     )
-    table = predict(run, data.manifest, optimise=purpose)
+    table = predict(run, data.manifest, target_metric=purpose)
     assert written.metadata["grade_rule"] == table.attrs["how"]["grade"]
     session = onnxruntime.InferenceSession(
         tmp_path / "model.onnx", providers=["CPUExecutionProvider"]

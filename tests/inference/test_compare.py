@@ -230,7 +230,7 @@ def trained(
     """A training with this seed: its predictions and its scores are others."""
     run = with_skill(skill, seed=method_seed, truth=truth)
     history = pd.DataFrame({"id": ["a", "b"], "grade": [0, method_seed % 2 if truth else 1]})
-    config = TrainConfig(method=method, optimise="accuracy", seed=method_seed)
+    config = TrainConfig(method=method, target_metric="accuracy", seed=method_seed)
     return replace(run, config=config, history=history)
 
 

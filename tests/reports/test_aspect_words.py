@@ -12,7 +12,7 @@ import pytest
 from srjt.inference.aspects.referral import ThresholdOrigin
 from srjt.inference.labels import ValidationLabels
 from srjt.inference.ranges import Assumption, RangePromise
-from srjt.plain import plain
+from srjt.json_values import json_values
 from srjt.reports.aspects import facts_of_file, how_in_words
 from srjt.reports.aspects.basics import labels_in_words
 from srjt.reports.aspects.ranges import predicted_promise, promise_in_words
@@ -157,7 +157,7 @@ def test_promises_of_ranges(facts: dict[str, Any], part: str) -> None:
 
 def test_how_predictions_came_about() -> None:
     """From the plain values in ``attrs``, which a file of the table may have kept."""
-    promise = plain(RangePromise(**{**PROMISE, "basis": "corrected"}))
+    promise = json_values(RangePromise(**{**PROMISE, "basis": "corrected"}))
     how: dict[str, Any] = {
         "networks": {"number": 2, "used": "1"},
         "views": 10,
@@ -167,7 +167,7 @@ def test_how_predictions_came_about() -> None:
             "pool": "learned",
             "learned": {"exponent": 2.0, "weight": 0.5},
         },
-        "refer": {"grade": "2 (severe)", "threshold": 0.25, "origin": plain(CHOSEN)},
+        "refer": {"grade": "2 (severe)", "threshold": 0.25, "origin": json_values(CHOSEN)},
         "unsure": {"about": "grade", "cut": 0.61, "share": 0.2},
         "range": promise,
         "mine": "as an aspect of your own says it",
@@ -199,7 +199,7 @@ def test_how_predictions_came_about() -> None:
 def test_a_file_of_an_evaluation_says_where_the_threshold_comes_from() -> None:
     """Files of srjt 0.2 have the sentence itself."""
     decision = {"operating_point": {}, "areas": {}, "refer_from": "2", "threshold": 0.25}
-    now = {**decision, "origin": plain(CHOSEN), "sensitivity_missed": True}
+    now = {**decision, "origin": json_values(CHOSEN), "sensitivity_missed": True}
     earlier = {**decision, "found": "The threshold is given."}
     for values, said in ((now, "The sensitivity is lower here."), (earlier, "is given.")):
         facts = dict(facts_of_file({"decision": values}, "9 answers"))

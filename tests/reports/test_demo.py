@@ -6,9 +6,12 @@ import html
 import re
 from pathlib import Path
 
+import pytest
+
 from srjt.reports.demo import PAGES, run_demo
 
 
+@pytest.mark.usefixtures("undrawn", "quick")
 def test_every_part_of_the_demo_runs(tmp_path: Path) -> None:
     told: list[str] = []
     pages = run_demo(tmp_path, images=100, epochs=2, tell=told.append)

@@ -65,7 +65,7 @@ def test_every_place_judges_the_answers_of_predict(
         error = (3 - kept.loc[kept["side"] == "test", "grade"]).mean()
         assert sides["test"].score == pytest.approx(error)
     for purpose in PURPOSES:  # grades may be for another metric than those of the training
-        other = evaluate_sides(run, Answering(optimise=purpose), resamples=50)["test"]
+        other = evaluate_sides(run, Answering(target_metric=purpose), resamples=50)["test"]
         assert evaluation_facts(other).verdict == judged
 
 

@@ -40,7 +40,7 @@ pytest.importorskip("ray", reason='Ray is not installed: pip install ".[ray]"')
 EPOCHS = 6
 # A module for the nodes, which counts how often they estimate the noise.
 COUNT = """
-from srjt.training import train as resolve_noise
+from srjt.training import noise_rate as resolve_noise
 
 estimate = resolve_noise.estimate_noise
 

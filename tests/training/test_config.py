@@ -1,6 +1,7 @@
 """Settings: the paper's by default, layered, checked, and the same after a round trip."""
 
 import json
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -323,3 +324,18 @@ def test_nothing_is_left_open_in_what_a_run_has() -> None:
     odds = TrainConfig(network="odds").for_data(features=True, samples=100)
     with refuses("missing_option", "optimizer"):
         odds.learning  # noqa: B018
+
+
+def test_the_former_name_of_a_setting_works_with_a_warning(tmp_path: Path) -> None:
+    new = TrainConfig(target_metric="qwk")
+    makers: list[Callable[[], TrainConfig]] = [
+        lambda: TrainConfig(optimise="qwk"),
+        lambda: TrainConfig.from_dict({"optimise": "qwk"}),
+        lambda: TrainConfig(target_metric="macro_f1").replace(optimise="qwk"),
+    ]
+    for make in makers:
+        with pytest.warns(FutureWarning, match="use `target_metric` instead"):
+            assert make() == new
+    # what identifies a training has not changed
+    assert new.determining()["optimise"] == "qwk"
+    assert "target_metric" not in new.determining()

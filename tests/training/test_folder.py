@@ -102,6 +102,19 @@ def test_facts_that_do_not_fit(
         srjt.load_run(run)
 
 
+def test_a_run_with_the_former_name_of_a_setting(
+    run: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    config = read_facts(run).config
+
+    def rename(facts: dict[str, Any]) -> None:
+        facts["config"]["optimise"] = facts["config"].pop("target_metric")
+
+    change(run, rename)
+    assert read_facts(run).config == config
+    assert not recwarn.list  # nobody typed it
+
+
 def test_not_a_run_or_not_finished(tmp_path: Path, run: Path) -> None:
     with refuses("wrong_file", says="run.json"):
         srjt.load_run(tmp_path / "nowhere")

@@ -14,12 +14,12 @@ import pytest
 import srjt
 from refusals import refuses
 from srjt.data import Manifest, Split, folds
-from srjt.training import train as auto
+from srjt.training import noise_rate as auto
 from srjt.training.config import TrainConfig
 from srjt.training.folder import read_noise_estimate
+from srjt.training.noise_rate import resolve_noise_rate, warm_up
 from srjt.training.reporters import BarReporter
 from srjt.training.single_run import single_run
-from srjt.training.train import resolve_noise_rate, warm_up
 from srjt.training.trained import Setup
 
 pytestmark = pytest.mark.usefixtures("quick")

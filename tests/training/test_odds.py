@@ -19,7 +19,7 @@ from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal import losses
 from srjt.reports.checklist import run_facts
 from srjt.run import Run
-from srjt.training import odds, train as training
+from srjt.training import choose_head as heads, noise_rate, odds
 from srjt.training.batches import NO_READERS, ReaderTargets
 from srjt.training.config import TrainConfig
 from srjt.training.reporters import BarReporter
@@ -193,7 +193,7 @@ def test_few_rows_of_a_severity_choose_odds_and_the_run_says_so(
     assert run.config.network == "odds"
     assert run.facts.head is not None
     assert run.facts.head["odds"] > run.facts.head["mlp"]
-    sentence = training.head_sentence(run.facts.head)
+    sentence = heads.head_sentence(run.facts.head)
     assert sentence.startswith(
         "The network is odds: held-out labels have a mean log-likelihood of -"
     )
@@ -206,23 +206,23 @@ def test_the_choice_is_made_once(
     data: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, setup = TrainConfig(epochs=30, transition=MATRIX.tolist()), Setup(device="cpu")
-    first = training.choose_head(data, config=config, setup=setup, out=tmp_path)
+    first = heads.choose_head(data, config=config, setup=setup, out=tmp_path)
     assert first.fitted is not None
 
     def refuse(*args: Any, **options: Any) -> None:
         raise AssertionError("trained again")
 
-    monkeypatch.setattr(training, "cross_fit", refuse)
-    again = training.choose_head(data, config=config, setup=setup, out=tmp_path)
+    monkeypatch.setattr(noise_rate, "cross_fit", refuse)
+    again = heads.choose_head(data, config=config, setup=setup, out=tmp_path)
     assert (again.config, again.held_out) == (first.config, first.held_out)
     with refuses("settings_changed", "out", says="other features"):
-        training.choose_head(made(seed=1), config=config, setup=setup, out=tmp_path)
+        heads.choose_head(made(seed=1), config=config, setup=setup, out=tmp_path)
 
 
 @pytest.mark.slow
 def test_grades_that_no_severity_expresses_choose_the_mlp() -> None:
     config = TrainConfig(epochs=150, transition=MATRIX.tolist(), learning_rate=3e-3, batch_size=16)
-    chosen = training.choose_head(made(400, bent=True), config=config, setup=Setup(device="cpu"))
+    chosen = heads.choose_head(made(400, bent=True), config=config, setup=Setup(device="cpu"))
     assert chosen.held_out is not None
     assert chosen.held_out["mlp"] > chosen.held_out["odds"] + 0.1
     assert (chosen.config.network, chosen.config.epochs) == ("mlp", 40)
@@ -230,19 +230,19 @@ def test_grades_that_no_severity_expresses_choose_the_mlp() -> None:
 
 def test_too_few_patients_to_compare_choose_odds(data: Manifest) -> None:
     few = data.select(np.arange(10))  # five patients
-    chosen = training.choose_head(few, config=TrainConfig(), setup=Setup(device="cpu"))
+    chosen = heads.choose_head(few, config=TrainConfig(), setup=Setup(device="cpu"))
     assert (chosen.config.network, chosen.held_out) == ("odds", {})
-    assert "too few" in training.head_sentence({})
+    assert "too few" in heads.head_sentence({})
 
 
 def test_only_the_recipe_on_features_chooses(data: Manifest) -> None:
     for config in (TrainConfig(method="standard"), TrainConfig(network="linear")):
-        assert training.choose_head(data, config=config).config == config
+        assert heads.choose_head(data, config=config).config == config
     assert TrainConfig(method="standard").for_data(features=True, samples=100).network == "mlp"
     assert TrainConfig().for_data(features=False, samples=100).network == "resnet18"
     images = srjt.data.synthetic.generate(images=20, patients=10, size=32)
     with refuses("unsupported", "network", says="are images"):
-        training.choose_head(images, config=TrainConfig(network="auto"))
+        heads.choose_head(images, config=TrainConfig(network="auto"))
 
 
 def test_a_network_of_your_own_is_no_choice(data: Manifest) -> None:
@@ -262,7 +262,7 @@ def test_a_network_of_your_own_is_no_choice(data: Manifest) -> None:
 def test_the_likelihood_is_that_at_the_best_slope() -> None:
     p = np.array([[0.6, 0.4], [0.6, 0.4], [0.4, 0.6], [0.6, 0.4]])
     labels = np.array([0, 0, 1, 1])  # three of four right: the best probabilities are 0.75
-    assert training.likelihood_at_best_slope(p, labels) == pytest.approx(
+    assert heads.likelihood_at_best_slope(p, labels) == pytest.approx(
         0.75 * np.log(0.75) + 0.25 * np.log(0.25), abs=2e-3
     )
 
@@ -276,7 +276,7 @@ def test_half_of_an_undetermined_matrix_is_corrected(
         prior=np.full(3, 1 / 3), prior_interval=np.full((2, 3), 1 / 3), form="uniform", held_out={}, samples=90,
         identifiable=identifiable, reason="" if identifiable else "it is a test.",
     )  # fmt: skip
-    monkeypatch.setattr(training, "estimate_noise", lambda *args, **options: estimate)
+    monkeypatch.setattr(noise_rate, "estimate_noise", lambda *args, **options: estimate)
     run = srjt.train(data, split="all", network="odds", **GIVEN)
     used = share * MATRIX + (1 - share) * np.eye(3)
     np.testing.assert_allclose(run.config.transition, used)

@@ -17,7 +17,7 @@ from srjt.inference.prepare import prepare
 from srjt.noise import expected_rate
 from srjt.training.config import ResolvedConfig, TrainConfig
 from srjt.training.folder import read_facts
-from srjt.training.train import neighbour_matrix, usable_matrix
+from srjt.training.noise_rate import neighbour_matrix, usable_matrix
 
 SPELT_OUT = dict(methods.lookup("srjt").defaults)  # so that run.json says what was trained
 
@@ -47,7 +47,7 @@ def test_the_matrix_is_estimated_given_or_of_a_rate(
 ) -> None:
     unknown = {"informed": False, "rate_interval": (0.0, 0.6)}  # the short trainings were too short
     estimates = lambda *found, **how: replace(counted(*found, **how), **unknown)  # noqa: E731
-    monkeypatch.setattr("srjt.training.train.estimate_noise", estimates)
+    monkeypatch.setattr("srjt.training.noise_rate.estimate_noise", estimates)
     told = (
         r"\d+ training labels and 3 short trainings: noise unknown, 0% to \d+%; trained .* Verified"
     )
@@ -62,7 +62,7 @@ def test_the_matrix_is_estimated_given_or_of_a_rate(
     assert bounds.rates == run.noise_estimate.rate_interval
     assert (recorded["estimated"], recorded["used"]) == (None, 0.0)
     informed = replace(run.noise_estimate, informed=True, reason="too few of grade 3.")
-    monkeypatch.setattr("srjt.training.train.estimate_noise", lambda *_, **__: informed)
+    monkeypatch.setattr("srjt.training.noise_rate.estimate_noise", lambda *_, **__: informed)
     usual = train(noise_rate=None)
     np.testing.assert_array_equal(
         usual.method.transition, usable_matrix(informed.rate, informed.transition)

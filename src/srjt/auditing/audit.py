@@ -24,24 +24,23 @@ from srjt import files, methods
 from srjt._version import __version__
 from srjt.auditing import scores as scoring
 from srjt.auditing.folder import FORMAT, TRAININGS, AuditFolder, image_file
-from srjt.choose import pick
-from srjt.data.grades import Grades, positions
+from srjt.data.grades import Grades
 from srjt.data.images.decode import OnBadImage, read_image
 from srjt.data.manifest import Manifest, warn_about_formulas
 from srjt.data.sources import LabelledData, labelled_samples
 from srjt.data.sources.readings import select_readings
-from srjt.data.thumbnails import thumbnail
 from srjt.errors import Option, SrjtError, count_of, unknown_name
 from srjt.inference.explain import network_maps, overlay, resized_square, shown_crop
 from srjt.noise.estimate import NoiseEstimate, estimate_noise, rate_text
-from srjt.notebook import html_block, html_pictures, html_table, html_text
-from srjt.progress import Reported, Reporter
+from srjt.notebook import Reported
+from srjt.progress import Reporter
 from srjt.readers.readings import Readings
+from srjt.training.choose_head import choose_head
 from srjt.training.config import CHOOSE_HEAD, TrainConfig
 from srjt.training.crossfit import CrossFit, Jobs, cross_fit
 from srjt.training.frozen import resolve_backbone
+from srjt.training.noise_rate import resolve_noise_rate
 from srjt.training.reporters import reporter_in_python
-from srjt.training.train import choose_head, resolve_noise_rate
 from srjt.training.trained import Setup, Trained, load_run
 from srjt.training.workers import check_not_starting
 
@@ -94,15 +93,8 @@ def _loaded_run(folder: Path, modified: int) -> Trained:
     return load_run(folder, device="cpu")
 
 
-# The most doubtful labels of an audit, with their images in a notebook.
-
-COLUMNS = ("id", "grade", "suggested", "quality")
-WITHOUT_NUMBERS = ("id", "grade", "suggested")
-UNJUDGED = ("id", "grade")
-
-
 @dataclass(frozen=True, kw_only=True)
-class DoubtfulLabels:
+class DoubtfulLabels(Reported):
     """Labels that are probably wrong, the most doubtful first; ``audit.worst(20)`` returns them.
 
     Attributes
@@ -128,55 +120,16 @@ class DoubtfulLabels:
     def __len__(self) -> int:
         return len(self.table)
 
-    @property
-    def _columns(self) -> tuple[str, ...]:
-        if not self.judged:
-            return UNJUDGED
-        if self.determined:
-            return COLUMNS
-        return WITHOUT_NUMBERS
-
     def __repr__(self) -> str:
-        shown = self.table[list(self._columns)].to_string(index=False)
+        columns = ["id", "grade"]
+        if self.judged:
+            columns.append("suggested")
+        if self.judged and self.determined:
+            columns.append("quality")
+        shown = self.table[columns].to_string(index=False)
         if self.caveat:
             return f"{self.caveat}\n{shown}"
         return shown
-
-    def _repr_html_(self) -> str:
-        rows = self.table.to_dict("records")
-        place = positions(self.samples.ids)
-        pictures = [thumbnail(self.samples, place[row["id"]]) for row in rows]
-        headings = {
-            "id": "id",
-            "grade": "label",
-            "suggested": "suggested",
-            "quality": "p(label is right)",
-        }
-        cells = [[_cell(row[name]) for name in self._columns] for row in rows]
-        shown = [html_table(pick(headings, self._columns), cells)]
-        if any(pictures):
-            legend = ""
-            if self.judged:
-                legend = "Label → suggested grade, if one is"
-            if "quality" in self._columns:
-                legend += " (probability that the label is right)."
-            texts = list(map(self._caption, rows))
-            shown = [html_pictures(zip(pictures, texts, strict=True)), html_text(legend)]
-        return html_block(f"Most doubtful labels: {len(rows):,}", html_text(self.caveat), *shown)
-
-    def _caption(self, row: Mapping[Any, Any]) -> str:
-        text = f"{row['grade']}"
-        if self.judged and row["suggested"]:
-            text += f" → {row['suggested']}"
-        if "quality" in self._columns:
-            text += f" ({row['quality']:.2f})"
-        return f"{text} {row['id']}"
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.3f}"
-    return str(value)
 
 
 # ``srjt.audit``: cross-fit, estimate the noise, score every label, and write the folder of the

@@ -13,7 +13,6 @@ import pandas as pd
 
 from srjt.auditing.folder import AuditFolder
 from srjt.auditing.review_log import Answer, Decisions, Purpose, log_exists
-from srjt.choose import pick, present
 from srjt.data.grades import positions
 from srjt.data.manifest import Manifest, neutralise_formula
 from srjt.data.names import join_all_names
@@ -79,7 +78,7 @@ def worklist_lines(path: Path, source: AuditFolder | ReadersFolder, *, reviewer:
     What is for a new reader is for any reviewer who is not among the earlier readers.
     """
     frame = load_table(path).frame
-    named_by = present(("item", "image", "id"), frame)
+    named_by = [name for name in ("item", "image", "id") if name in frame]
     if not named_by or "reader" not in frame:
         raise SrjtError(
             f"{path} has no columns image and reader, so it is no worklist: srjt readers TABLE"
@@ -102,7 +101,7 @@ def worklist_lines(path: Path, source: AuditFolder | ReadersFolder, *, reviewer:
     wanted = list(dict.fromkeys(rows[named_by[0]]))
     joined = join_all_names(wanted, source.ids, wanted_in=str(path), known_in=str(source.folder))
     lines: list[int] = joined.tolist()
-    if not any(pick(source.images, lines)):
+    if not any(source.images[row] for row in lines):
         raise SrjtError(
             f"{source.folder} has no image files to show: run srjt readers again with --images DIR,"
             " the folder of the images.",
@@ -143,7 +142,7 @@ def new_readings(
     new = pd.DataFrame(rows, columns=columns, dtype=str)
     item = columns[0]
     by_item = table.drop_duplicates(item).set_index(item)
-    about_item = present(("image", "patient", "reference"), by_item)
+    about_item = [name for name in ("image", "patient", "reference") if name in by_item]
     new = new.join(by_item[about_item], on=item)
     kept = table.drop(columns=["consensus", "probability"], errors="ignore")  # computed again
     return pd.concat([kept, new], ignore_index=True).fillna(""), notes

@@ -17,7 +17,6 @@ import pandas as pd
 
 from srjt.auditing.folder import AuditFolder
 from srjt.auditing.review_log import CurrentDecisions, LogEntry
-from srjt.choose import pick
 from srjt.data.grades import grade_values, positions
 from srjt.data.manifest import neutralise_formula, warn_about_formulas
 from srjt.data.options import picked, without_none
@@ -206,7 +205,7 @@ def _audited_table(audit: AuditFolder) -> tuple[pd.DataFrame, Sequence[int | Non
     columns = {
         "id": audit.ids,
         "image": [str((audit.folder / name).absolute()) if name else "" for name in audit.images],
-        "grade": pick(audit.grades, audit.labels),
+        "grade": [audit.grades[grade] for grade in audit.labels],
         "patient": audit.patients,
         "reader": audit.readers,
     }

@@ -13,7 +13,6 @@ import pandas as pd
 
 from srjt.auditing.folder import AuditFolder
 from srjt.auditing.review_log import Action, Decisions
-from srjt.choose import pick
 from srjt.data.names import join_names
 from srjt.data.sources.readings import ReadingsTable
 from srjt.errors import SrjtError, count_of, few
@@ -41,7 +40,7 @@ def doubtful_labels(audit: AuditFolder, *, limit: int | None = None) -> tuple[pd
     if limit is None:
         limit = audit.expected_wrong
     chosen = np.flatnonzero(audit.verified < 0)[:limit]
-    if not any(pick(audit.images, chosen)):
+    if not any(audit.images[row] for row in chosen):
         raise SrjtError(
             "This audit has no images to show, because it was made with features.",
             code="unsupported",
@@ -51,9 +50,9 @@ def doubtful_labels(audit: AuditFolder, *, limit: int | None = None) -> tuple[pd
     known = ~np.isin(audit.labels[chosen], audit.unrecognised) & audit.determined
     table = pd.DataFrame(
         {
-            "id": pick(audit.ids, chosen),
+            "id": [audit.ids[row] for row in chosen],
             "image": [path.relative_to(folder).as_posix() for path in paths],
-            "given": pick(audit.grades, audit.labels[chosen]),
+            "given": [audit.grades[grade] for grade in audit.labels[chosen]],
             "suggested": [_likelier(audit, line) for line in chosen],
             "doubt": np.where(known, 1 - audit.quality[chosen], np.nan),
         }

@@ -12,7 +12,6 @@ import numpy.typing as npt
 import pandas as pd
 from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt, PositiveInt
 
-from srjt.choose import pick
 from srjt.data.grades import Grades, distinct, positions
 from srjt.data.images.decode import BadImageError
 from srjt.errors import SrjtError
@@ -125,7 +124,7 @@ def _open_audit(folder: Path, facts: AuditFile, scores: pd.DataFrame) -> AuditFo
     def codes(column: str, **none: int) -> Ints:
         """Positions of the grades."""
         place = positions(grades) | none
-        return np.array(pick(place, scores[column]), dtype=np.int64)
+        return np.array([place[name] for name in scores[column]], dtype=np.int64)
 
     def numbers(columns: str | list[str]) -> Floats:
         return scores[columns].replace("", "nan").to_numpy(dtype=np.float64)

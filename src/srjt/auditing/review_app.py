@@ -54,7 +54,7 @@ from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.sources.readers_folder import ReadersFolder
 from srjt.errors import SrjtError
 from srjt.files import modified, read_limited
-from srjt.plain import plain
+from srjt.json_values import json_values
 
 # The review page's security rules: who may use the server, and what its pages may load.
 #
@@ -311,12 +311,12 @@ class ReviewSession:
             "suggested": audit.suggested.tolist(),
             "quality": np.round(audit.quality, 4).tolist(),
             "probabilities": np.round(10_000 * audit.probabilities).astype(int).ravel().tolist(),
-            "network_grades": plain(audit.network_grades),
-            "selected": plain(np.round(audit.selected, 3)),
+            "network_grades": json_values(audit.network_grades),
+            "selected": json_values(np.round(audit.selected, 3)),
             "patients": _name_codes(audit.patients),
             "readers": _name_codes(audit.readers),
             "has_neighbours": audit.neighbours is not None,
-            "twins": plain(audit.twins),
+            "twins": json_values(audit.twins),
         }
         return json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode()
 

@@ -31,7 +31,6 @@ from srjt.auditing.blind_readings import (
 from srjt.auditing.folder import AuditFolder
 from srjt.auditing.review_log import Answer
 from srjt.auditing.scores import verified_alone, verified_summary
-from srjt.choose import absent, pick
 from srjt.data.manifest import Manifest
 from srjt.data.options import picked
 from srjt.errors import Option, SrjtError, count_of
@@ -56,7 +55,7 @@ class Plan:
 
     @property
     def in_order(self) -> list[str]:
-        return pick(self.ids, self.drawing.order)
+        return [self.ids[row] for row in self.drawing.order]
 
     def probability(self, answered: Sequence[str]) -> dict[str, float]:
         """With which each label of the sample was drawn. answered: the samples with an answer, in
@@ -116,7 +115,7 @@ def read_plan(folder: Path) -> Plan | None:
 def write_plan(audit: AuditFolder) -> Plan:
     """Draw the labels that nobody has verified, by doubt, and keep the order in the folder."""
     lines = sorted(np.flatnonzero(audit.verified < 0).tolist(), key=audit.ids.__getitem__)
-    names = pick(audit.ids, lines)
+    names = [audit.ids[row] for row in lines]
     doubt = np.clip(1.0 - audit.quality[lines], 0.0, 1.0)
     drawing = draw_by_doubt(doubt, seed=SEED)
     columns = {"id": names, "doubt": doubt, "size": drawing.size, "place": drawing.place}
@@ -223,16 +222,16 @@ def sample_share(
     """
     sample = sample_lines(audit, len(audit), plan)
     grades = {answer.id: answer.grade for answer in answers}
-    drawn = _sample_size(pick(audit.ids, sample), grades)
+    drawn = _sample_size([audit.ids[row] for row in sample], grades)
     if size is not None:
         drawn = min(drawn, size)
     graded = [line for line in sample[:drawn] if grades.get(audit.ids[line]) in audit.grades]
     if not graded:
         return None
     lines = np.array(graded)
-    names = pick(audit.ids, graded)
+    names = [audit.ids[row] for row in graded]
     given = np.array(audit.grades, dtype=object)[audit.labels[lines]]
-    wrong = (np.array(pick(grades, names), dtype=object) != given).astype(np.float64)
+    wrong = (np.array([grades[name] for name in names], dtype=object) != given).astype(np.float64)
     doubt = np.zeros(len(graded))
     mean_doubt = 0.0
     chances = np.full(len(graded), drawn / len(sample))
@@ -281,7 +280,7 @@ def next_look(
     answered = {answer.id for answer in answers}
     last = Look(size=0, share=None, reached=False, next_size=looks[0])
     for number, size in enumerate(looks):
-        if absent(pick(audit.ids, sample_lines(audit, size, plan)), answered):
+        if any(audit.ids[row] not in answered for row in sample_lines(audit, size, plan)):
             break
         verified = sample_share(audit, answers, plan, size=size, looks=len(looks))
         if verified is None:

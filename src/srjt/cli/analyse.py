@@ -43,8 +43,8 @@ def analyse(
     from srjt.reports.analysis import INDEX, Watching, analyse, audit_settings
     from srjt.reports.page import write_page
     from srjt.reports.pages.analysis import analysis_page, next_commands
+    from srjt.training.noise_rate import check_settings
     from srjt.training.reporters import reporter_for
-    from srjt.training.train import check_settings
 
     with progress_bar("Reading images", not quiet) as progress:
         inspection = inspect_source(data.source, data.reading_options, progress=progress)

@@ -40,7 +40,15 @@ from srjt.inference.options import COMPUTING, EVALUATION
 from srjt.methods import import_modules
 from srjt.progress import progress_bar
 from srjt.reports.flags import as_typed
-from srjt.settings import load_config, parse_overrides, required_type, setting, shown_default
+from srjt.settings import (
+    FORMER_NAMES,
+    current_names,
+    load_config,
+    parse_overrides,
+    required_type,
+    setting,
+    shown_default,
+)
 from srjt.training.config import TrainConfig
 
 
@@ -109,11 +117,16 @@ class Fields:
                 if metadata.get("metavar") == "LIST":
                     self.lists.add(name)
 
+        for former, name in FORMER_NAMES.items():
+            if name in self.options:
+                self.options[former] = Annotated[str | None, about("", f"--{former}", hidden=True)]
+
     def value(self, typed: Mapping[str, Any], hint: Any) -> Any:
         """What the command receives for the parameter of this type."""
         values = {
             name: typed[name] for name in self.options if typed.get(name) not in (None, [], ())
         }
+        values = current_names(values)
         for name in values:
             one_or_several = {str, tuple[str, ...]} <= {*get_args(self.kinds.get(name))}
             if name in self.lists:

@@ -516,7 +516,7 @@ def export(
     force: options.Force = False,
     *,
     grading: Annotated[
-        dict[str, Any], Fields(Answering, only=("optimise", "decoding", "recalibrate"))
+        dict[str, Any], Fields(Answering, only=("target_metric", "decoding", "recalibrate"))
     ],
     import_: options.Import = None,
 ) -> None:

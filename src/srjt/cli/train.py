@@ -61,7 +61,7 @@ def train(
 
     The default method, srjt, estimates the label noise first, unless --noise-rate
     or --transition is given. The network, the image size and the other defaults are
-    listed below. A predicted grade is the median of the probabilities (--optimise).
+    listed below. A predicted grade is the median of the probabilities (--target-metric).
     With --fold, --splits or --official-split, the validation and test sides are
     evaluated after every epoch; without them, all samples are used for training.
     Run the same command again to resume after an interruption.
@@ -79,8 +79,9 @@ def train(
     from srjt.reports.model_card import write_model_card
     from srjt.reports.pages.run import trained_page
     from srjt.training.folder import refuse_other_files
+    from srjt.training.noise_rate import check_settings
     from srjt.training.single_run import no_validation_side
-    from srjt.training.train import check_settings, train as train_run
+    from srjt.training.train import train as train_run
 
     config = options.layered_settings(settings)
     check_settings(config.with_recipe())
@@ -164,8 +165,8 @@ def print_dry_run(
 
     from srjt import methods
     from srjt.training.devices import choose_device, device_name
+    from srjt.training.noise_rate import needs_estimate
     from srjt.training.single_run import training_seconds
-    from srjt.training.train import needs_estimate
 
     chosen = choose_device(device)
     on_images = not manifest.are_features and config.backbone is None

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from srjt.choose import pick
 from srjt.data.duplicates import (
     HASHED_SIZE,
     UNKNOWN,
@@ -149,12 +148,14 @@ def _compared(manifest: Manifest, rows: list[int], relation: str) -> str:
     ids = manifest.ids
     labels = manifest.labels
     patients = manifest.patients
-    detail = f"{relation} " + ", ".join(pick(ids, rows[1:]))
+    detail = f"{relation} " + ", ".join(ids[row] for row in rows[1:])
     if _contradict(manifest, rows):
-        detail += "; grades " + " and ".join(pick(manifest.grades, np.unique(labels[rows])))
+        detail += "; grades " + " and ".join(
+            manifest.grades[grade] for grade in np.unique(labels[rows])
+        )
     people: set[str] = set()
     if patients is not None:
-        people.update(pick(patients, rows))
+        people.update(patients[row] for row in rows)
     if len(people) > 1:
         detail += "; patients " + " and ".join(sorted(people))
     return detail

@@ -19,7 +19,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from srjt.choose import pick
 from srjt.data.duplicates import THUMBNAILS, image_hashes, near_across, near_pairs
 from srjt.data.manifest import Features, Ints, Manifest
 from srjt.data.options import picked, without_none
@@ -145,7 +144,7 @@ def _copies_of_rows(traces: Traces, data: Manifest, patients: Sequence[str] | No
         by_person = 1 - (1 - _chance_below(limit, comparable)) ** np.bincount(owners)
         sure = _unlikely(int(people.sum()), len(people), float(by_person.mean()))
         within[limit] = compared[near & sure]
-    copies = np.unique(np.concatenate(pick(within, COPY)))
+    copies = np.unique(np.concatenate([within[kind] for kind in COPY]))
     near_ones = np.union1d(copies, within[NEAR])
     return Known(copies=copies, near=near_ones, share=len(near_ones) / len(compared))
 

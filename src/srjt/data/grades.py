@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.choose import absent, pick
 from srjt.data.options import picked
 from srjt.errors import Option, SrjtError, few, printable, unknown_name
 
@@ -96,7 +95,7 @@ def grade_values(values: Sequence[str], *, names: Sequence[str] | None = None) -
     refuse_more_than_most(names)
     # A name that looks like a missing value is a grade if it is listed.
     code_of = {value: codes_of.get(_key(value), -1) for value in times}
-    codes = np.array(pick(code_of, values), dtype=np.int64)
+    codes = np.array([code_of[value] for value in values], dtype=np.int64)
     invalid: dict[int, tuple[str, str]] = {}
     for row in np.flatnonzero(codes < 0).tolist():
         value = values[row]
@@ -158,7 +157,8 @@ def order_names(names: Iterable[str], *, gaps: bool = False) -> tuple[str, ...]:
             code="too_few",
         )
     first = min(ordered[0], 1)
-    missing = absent(range(first, min(ordered[-1], first + 1000)), by_number)
+    last = min(ordered[-1], first + 1000)
+    missing = [number for number in range(first, last) if number not in by_number]
     if missing and not gaps:
         raise SrjtError(
             f"The grades {_listed(map(str, ordered))} have a gap at {_listed(map(str, missing))}:"
@@ -343,7 +343,7 @@ def _positions(labels: list[Any], classes: Array, *, what: str, advice: str) -> 
                 f"The {what} {label!r} is not among the grades {grades}{advice}",
                 code="unknown_grade",
             )
-    return np.array(pick(code_of, labels), dtype=np.int64)
+    return np.array([code_of[label] for label in labels], dtype=np.int64)
 
 
 def ordered_categories(y: Any) -> list[Any] | None:
@@ -472,7 +472,7 @@ def _check_display_names(names: Mapping[str, str], grades: Sequence[str]) -> dic
                 code="not_unique",
                 option="grade_names",
             )
-    if name_of and (missing := absent(grades, name_of)):
+    if name_of and (missing := [grade for grade in grades if grade not in name_of]):
         raise SrjtError(
             f"Grade names must name every grade; there is none for {', '.join(missing)}.",
             code="missing_option",

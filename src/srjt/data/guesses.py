@@ -19,7 +19,6 @@ from typing import Any
 
 import pandas as pd
 
-from srjt.choose import absent, present
 from srjt.data.grades import MOST_GRADES, filled, order_names, positions
 from srjt.data.images.decode import IMAGE_SUFFIXES
 from srjt.data.options import ReadOptions
@@ -232,7 +231,7 @@ def _guess_grades(guesses: Guesses, table: Table) -> None:
     free = _free_columns(guesses, table)
     named = [column for column in free if WORDS["grade"] & _words(column)]
     graded = [column for column in free if _looks_graded(table.frame[column])]
-    both = present(named, graded)
+    both = [name for name in named if name in graded]
     if len(both) == 1 or (len(named) == 1 and not both):
         guesses.guess("grade", (both or named)[0], "a word in its name")
     elif len(graded) == 1:
@@ -259,7 +258,7 @@ def _looks_graded(cells: pd.Series[str]) -> bool:
 
 def _free_columns(guesses: Guesses, table: Table) -> list[str]:
     """The columns that have no role yet."""
-    return absent(_columns(table), guesses.columns.values())
+    return [name for name in _columns(table) if name not in guesses.columns.values()]
 
 
 def _columns(table: Table) -> list[str]:
@@ -360,7 +359,7 @@ def _propose_order(
         if value in counts and value not in usual and (meant := _nearest(value, usual)):
             guesses.typos[line] = (value, f"perhaps {meant!r}")
             misspelt.add(value)
-    names = absent(counts, misspelt)
+    names = [name for name in counts if name not in misspelt]
     if not 2 <= len(names) <= MANY_VALUES:
         guesses.unresolved.append(problem.message)
         return

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.choose import absent, pick
 from srjt.data.grades import positions
 from srjt.data.problems import (
     LEFT_OUT,
@@ -30,7 +29,7 @@ from srjt.data.problems import (
 )
 from srjt.errors import Option, SrjtError, count_of, few, unknown_name, warn
 from srjt.files import as_csv, write_output
-from srjt.notebook import html_block, html_table
+from srjt.notebook import Shown
 
 # Features: one row of numbers per sample instead of an image, for example from a frozen network.
 
@@ -64,13 +63,13 @@ def match_names(names: Sequence[str], wanted: Sequence[str], *, source: str) -> 
     """The positions in ``names`` of the ``wanted`` columns of a run, in its order; an error names
     those that lack."""
     place = positions(names)
-    if missing := absent(wanted, place):
+    if missing := [name for name in wanted if name not in place]:
         raise SrjtError(
             f"{source} lacks {len(missing):,} of {len(wanted):,} feature columns of the run"
             f" ({few(missing)}): add them.",
             code="missing_column",
         )
-    return pick(place, wanted)
+    return [place[name] for name in wanted]
 
 
 # Cells that a spreadsheet would run as a formula, such as =HYPERLINK(…).
@@ -119,7 +118,7 @@ POSTERIOR = "p_true_{}"  # columns: the probability of each true grade, from sev
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manifest:
+class Manifest(Shown):
     """N samples with ordinal grades 0 … C−1. Immutable: every change returns a new manifest.
 
     Parameters
@@ -248,11 +247,6 @@ class Manifest:
         if self.report.kind:
             return f"<Manifest ({self.report.kind}): {shown}>"
         return f"<Manifest: {shown}>"
-
-    def _repr_html_(self) -> str:
-        counts = zip(self.grades, map("{:,}".format, self.class_counts), strict=True)
-        table = html_block(self.describe(), html_table(("grade", "samples"), counts))
-        return table + self.report._repr_html_() if self.report.kind else table
 
     if not TYPE_CHECKING:
 
@@ -429,7 +423,7 @@ class Manifest:
         rows["problem"], rows["detail"] = zip(*reasons.values(), strict=True)
         if self.left_out_rows is not None:
             rows = pd.concat([self.left_out_rows, rows], ignore_index=True)
-        kept = self.select(absent(range(len(self)), reasons))
+        kept = self.select([row for row in range(len(self)) if row not in reasons])
         return replace(kept, left_out_rows=rows, report=self.report)
 
     def with_grade_names(self) -> pd.DataFrame:

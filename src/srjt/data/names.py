@@ -14,7 +14,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from srjt.choose import pick
 from srjt.data.manifest import Ints, LeakageWarning
 from srjt.errors import SrjtError, few, printable, warn
 
@@ -65,7 +64,7 @@ def join_names(
             for tail in _tails(name):
                 candidates = candidates or rows_of.get(tail, [])
         if len(candidates) > 1:
-            fitting = few(map(repr, pick(known, candidates)))
+            fitting = few(repr(known[row]) for row in candidates)
             raise SrjtError(
                 f"{wanted[place]!r} of {wanted_in} fits {len(candidates):,} names of {known_in}"
                 f" ({fitting}): write the names with their folders in both, so that each fits one.",
@@ -87,7 +86,7 @@ def join_all_names(
         whole = "none" if len(missing) == len(joined) else f"{len(joined) - len(missing):,}"
         raise SrjtError(
             f"{known_in} names {whole} of the {len(joined):,} images of {wanted_in}. Missing:"
-            f" {few(map(repr, pick(wanted, missing)))}; its own names:"
+            f" {few(repr(wanted[row]) for row in missing.tolist())}; its own names:"
             f" {few(map(repr, known))}. One name must be the other one, or the end of it, with"
             " whole folders.",
             code="no_match",
@@ -170,4 +169,4 @@ def one_spelling(patients: Sequence[str]) -> list[str]:
             " one person may be on two sides of a split.",
             LeakageWarning,
         )
-    return pick(plain_of, patients)
+    return [plain_of[patient] for patient in patients]

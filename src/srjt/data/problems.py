@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from srjt.errors import Message, Option, few
-from srjt.notebook import html_block, html_table, html_text
+from srjt.notebook import Shown
 
 if TYPE_CHECKING:
     from srjt.readers.readings import Readings
 
 Severity = Literal["error", "warning"]
-PROBLEMS_SHOWN = 10
 
 # An error is a sample that cannot be used, or whose label contradicts itself: a command stops, or
 # leaves the sample out with --on-bad-image skip. A warning removes no sample; a repeated row and a
@@ -150,7 +149,7 @@ def examples(
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadReport:
+class ReadReport(Shown):
     """How a source was read: ``report`` of the manifest that ``srjt.data.read`` returns.
 
     Parameters
@@ -178,14 +177,3 @@ class ReadReport:
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
     readings: Readings | None = None
-
-    def _repr_html_(self) -> str:
-        shown = self.problems[:PROBLEMS_SHOWN]
-        rows = [(problem.kind, problem.where, problem.detail) for problem in shown]
-        more = len(self.problems) - len(shown)
-        return html_block(
-            "",
-            *map(html_text, self.notes),
-            html_table(("problem", "where", "what"), rows) if rows else "",
-            html_text(f"… and {more:,} more problems" if more else ""),
-        )

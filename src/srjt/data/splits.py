@@ -16,7 +16,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt import noise as noises
-from srjt.choose import absent, pick
 from srjt.data.duplicates import group_duplicates, image_hashes, with_hashes
 from srjt.data.grades import MISSING, as_text, positions
 from srjt.data.manifest import Ints, LeakageWarning, Manifest, warn_about_formulas
@@ -156,7 +155,7 @@ def assign_folds(manifest: Manifest, *, folds: int, seed: int = 0, by: str) -> I
         seed=seed,
         stratified=by == "stratified",
     )
-    return np.array(pick(part_of, owners), dtype=np.int64)
+    return np.array([part_of[owner] for owner in owners], dtype=np.int64)
 
 
 def _left_out_owners(manifest: Manifest) -> tuple[list[str], Ints]:
@@ -302,7 +301,8 @@ def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) 
         )
         unknown = once["id"].drop(once.index[order[order >= 0]])
         unknown = unknown[~unknown.isin(not_read)]
-        left_out = absent(pick(manifest.ids, np.flatnonzero(order < 0)), skipped)
+        unplaced = [manifest.ids[row] for row in np.flatnonzero(order < 0)]
+        left_out = [name for name in unplaced if name not in skipped]
         if len(unknown) and not allow_missing:
             raise SrjtError(
                 f"{path} is not a split of these data: {unknown.iloc[0]!r} is unknown"
@@ -375,8 +375,8 @@ def share_of_patients(manifest: Manifest, share: float, *, seed: int = 0) -> Mas
     owners = manifest.groups or manifest.ids
     order = sorted(set(owners), key=lambda owner: _random_key(owner, seed))
     samples = Counter(owners)
-    before = np.cumsum([0, *pick(samples, order)])[:-1]
-    chosen = set(pick(order, np.flatnonzero(before < share * len(owners))))
+    before = np.cumsum([0, *(samples[owner] for owner in order)])[:-1]
+    chosen = {order[place] for place in np.flatnonzero(before < share * len(owners))}
     if not 0 < len(chosen) < len(order):
         raise SrjtError(
             f"A share of {share:g} of {count_of(len(order), 'patient')} leaves none on one side.",
@@ -457,7 +457,7 @@ def _warn_of_shared_images(manifest: Manifest, splits: dict[str, Split]) -> None
     for name, split in splits.items():
         if len(shared := _on_two_sides(manifest.duplicates.tolist(), split)):
             first = shared[shared["owner"] == shared["owner"].iloc[0]].drop_duplicates("side")
-            one, other = pick(manifest.ids, first.index[:2])
+            one, other = [manifest.ids[row] for row in first.index[:2]]
             groups = (
                 f"{count_of(shared['owner'].nunique(), 'group')}, for example {one} and {other}"
             )
@@ -554,9 +554,9 @@ def corrupt_sides(
     """
     labels = manifest.labels
     noisy = manifest.labels
-    ids = manifest.ids
     changed = np.concatenate([split.train, split.validation])
-    noisy[changed] = noises.corrupt(labels[changed], matrix, seed=seed, ids=pick(ids, changed))
+    ids = [manifest.ids[row] for row in changed]
+    noisy[changed] = noises.corrupt(labels[changed], matrix, seed=seed, ids=ids)
     return manifest.with_noisy_labels(noisy), noises.report(
         labels[split.train], noisy[split.train], matrix
     )

@@ -14,7 +14,6 @@ import numpy.typing as npt
 import pandas as pd
 from PIL import Image, ImageDraw, ImageFont
 
-from srjt.choose import pick
 from srjt.data.images.decode import BadImageError, read_image, resized
 from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError, count_of
@@ -128,8 +127,9 @@ def example_rows(manifest: Manifest, grade: int, *, seed: int = 0) -> list[int]:
     owners = manifest.patients or manifest.ids
     rows: list[int] = np.flatnonzero(manifest.labels == grade).tolist()
     rows.sort(key=lambda row: hashlib.blake2b(f"{seed}/{ids[row]}".encode()).digest())
-    of_patient = pd.Series(pick(owners, rows), dtype=object)
-    return pick(rows, of_patient.groupby(of_patient).cumcount().argsort(kind="stable"))
+    of_patient = pd.Series([owners[row] for row in rows], dtype=object)
+    order = of_patient.groupby(of_patient).cumcount().argsort(kind="stable")
+    return [rows[place] for place in order]
 
 
 def _examples(manifest: Manifest, grade: int, tile: int, seed: int) -> Iterator[Image.Image]:

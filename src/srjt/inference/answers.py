@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.choose import pick
 from srjt.data.grades import MISSING, UNKNOWN_PATIENT, as_text
 from srjt.errors import Option, SrjtError, count_of, unknown_name
 from srjt.inference.labels import ValidationLabels
@@ -50,7 +49,7 @@ def pick_known(values: Sequence[str] | None, rows: Ints) -> list[str] | None:
     """The values of these rows; None if there are no values."""
     if values is None:
         return None
-    return pick(values, rows.tolist())
+    return [values[row] for row in rows.tolist()]
 
 
 # The answers of a run, per image or per patient, beside the labels that they are judged by.

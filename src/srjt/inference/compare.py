@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from srjt.choose import pick
 from srjt.data.manifest import Ints, Manifest
 from srjt.errors import Option, SrjtError, count_of, few
 from srjt.inference.answers import number_of_patients, run_name
@@ -25,10 +24,11 @@ from srjt.inference.prepare import (
     read_labelled,
     warn_of_training_patients,
 )
+from srjt.json_values import DictMixin
+from srjt.notebook import Reported
 from srjt.ordinal import Purpose, metrics
 from srjt.ordinal.baseline import Gain, gain_over_one_grade
 from srjt.ordinal.metrics import Floats, Interval
-from srjt.progress import Plain, Reported
 from srjt.settings import from_names
 from srjt.training.held_out import HeldOut
 from srjt.training.trained import Trained
@@ -137,7 +137,7 @@ class Difference:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison(Reported, Plain):
+class Comparison(Reported, DictMixin):
     """The result of ``srjt.compare``.
 
     Attributes
@@ -215,7 +215,7 @@ def compare(
     seed : int
     **options
         How the runs answer: the fields of ``srjt.inference.options.Grading``, ``network``,
-        ``optimise``, ``decoding``.
+        ``target_metric``, ``decoding``.
 
     Returns
     -------
@@ -265,11 +265,12 @@ def compare(
         errors.append(metrics.one_error_more(by_patient))
     methods = _same_but_seed(opened)
     of_grade = metrics.patients_of_grades(by_patient)  # the labels are the same in all tables
-    rare = pick(grades, np.flatnonzero(np.asarray(of_grade) < metrics.TOO_FEW))
+    uncommon = np.flatnonzero(np.asarray(of_grade) < metrics.TOO_FEW)
+    rare = [grades[grade] for grade in uncommon]
     judged_by = str(last.judged_by)
     if corrected:
         judged_by += f" of {last.name}, {corrected:,} of which others have not"
-    purpose = grading.optimise or opened[0].config.optimise
+    purpose = grading.target_metric or opened[0].config.target_metric
     gain_of = partial(_gain, labels=labels, metric=purpose, groups=groups, resamples=resamples)
     shown = []
     gains: dict[str, list[Gain]] = {}
@@ -287,10 +288,10 @@ def compare(
         level=level,
         differences=_differences(
             shown,
-            [pick(drawn, rows) for rows in methods],
+            [[drawn[row] for row in rows] for rows in methods],
             patients=metrics.patients_behind(by_patient),
             level=level,
-            errors=[pick(errors, rows) for rows in methods],
+            errors=[[errors[row] for row in rows] for rows in methods],
         ),
         purpose=purpose,
         gains=gains,

@@ -11,7 +11,6 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from srjt.choose import absent, pick, present
 from srjt.data.grades import Grades
 from srjt.data.manifest import LeakageWarning, Manifest
 from srjt.data.sources import LabelledData
@@ -45,12 +44,14 @@ from srjt.inference.prepare import (
     read_labelled,
     warn_of_training_patients,
 )
+from srjt.json_values import json_values
+from srjt.notebook import Reported
 from srjt.ordinal import Purpose, calibration
 from srjt.ordinal.baseline import Gain, gain_over_one_grade
 from srjt.ordinal.calibration import CalibrationBin
 from srjt.ordinal.decoding import LearnedPooling
 from srjt.ordinal.metrics import NaiveBaseline, naive_baseline
-from srjt.progress import ProgressOption, Reported, plain, progress_bar
+from srjt.progress import ProgressOption, progress_bar
 from srjt.readers.readings import Readings
 from srjt.settings import from_names
 from srjt.training.baselines import baseline_from
@@ -66,8 +67,9 @@ OWN_SHARE = 0.75  # of the samples on held-out sides, from which they are no ext
 def known_samples(run: Trained, data: Manifest) -> dict[str, int] | None:
     """How many of the samples are on each side of the run; None if that is not known."""
     ids = {"train": run.training_ids}
-    for name in present(("validation", "test"), run.held_out):
-        ids[name] = run.held_out[name].ids
+    for name in ("validation", "test"):
+        if name in run.held_out:
+            ids[name] = run.held_out[name].ids
     if run.hashes is None or len(run.hashes) != sum(map(len, ids.values())):
         return None
     counts = {}
@@ -289,7 +291,7 @@ class Evaluation(subgroups.Scores, Reported):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON: of every aspect, None if there is nothing to tell."""
-        values: dict[str, Any] = plain(self, whole=True)
+        values: dict[str, Any] = json_values(self, whole=True)
         judged = values.pop("aspects")
         for aspect in registered_aspects():
             if judged.get(aspect.name) or aspect.always_in_files:
@@ -385,7 +387,7 @@ def evaluate(
         if readings.groups is None:
             readings = replace(readings, groups=manifest.groups)
     images = answers = prepared.answer_store(store)
-    who = manifest.table[present(("image", "patient"), manifest.table)]
+    who = manifest.table[[name for name in ("image", "patient") if name in manifest.table]]
     if units is not None:
         answers = prepared.pool(images, units.codes)
         who = units.keys.assign(images=np.bincount(units.codes))
@@ -445,7 +447,7 @@ def judge(
     else:
         training_counts = run.facts.data.class_counts
         naive = baseline_from(run.facts, counts)
-    purpose = prepared.options.optimise or run.config.optimise
+    purpose = prepared.options.target_metric or run.config.target_metric
     gain = None
     if naive is not None:
         gain = gain_over_one_grade(
@@ -503,7 +505,8 @@ def _uncalibrated(prepared: Prepared, answers: Answers) -> list[CalibrationBin]:
 def _answer_rows(who: pd.DataFrame, answers: Answers, grades: Sequence[str]) -> pd.DataFrame:
     """One row per answer: what identifies it, label, grade, and the probability of each grade."""
     rows = who.reset_index(drop=True).assign(
-        label=pick(grades, answers.labels), grade=pick(grades, answers.grades)
+        label=[grades[grade] for grade in answers.labels],
+        grade=[grades[grade] for grade in answers.grades],
     )
     for code, grade in enumerate(grades):
         rows[f"p_{grade}"] = answers.probabilities[:, code]
@@ -527,7 +530,7 @@ def evaluate_sides(
     per = prepared.options.per
     evaluations = {}
     for name, side in sorted(run.held_out.items()):  # test before validation
-        if absent(per, side.table):
+        if any(name not in side.table for name in per):
             continue
         labels = side.labels
         judged_by: JudgedBy = "given grades"

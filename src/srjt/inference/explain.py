@@ -24,8 +24,9 @@ from srjt.errors import Option, SrjtError, count_of
 from srjt.inference.options import Answering
 from srjt.inference.predict import usable_samples
 from srjt.inference.prepare import RunLike, open_run, prepare, read_labelled
+from srjt.notebook import Reported
 from srjt.ordinal.decoding import expected_grade
-from srjt.progress import ProgressOption, Reported, progress_bar
+from srjt.progress import ProgressOption, progress_bar
 from srjt.training.crossfit import features, nearest
 from srjt.training.trained import Trained, use_run_settings
 

@@ -23,7 +23,6 @@ from PIL import Image
 from torch import Tensor, nn
 
 from srjt._version import __version__
-from srjt.choose import absent
 from srjt.data.images.decode import resized
 from srjt.data.images.feed import Samples
 from srjt.data.options import without_none
@@ -37,6 +36,7 @@ from srjt.ordinal import Purpose
 from srjt.ordinal.calibration import FLOOR, Recalibration
 from srjt.ordinal.decoding import Decoding, GradeRule, expected_grade, undo_soft_labels
 from srjt.process import import_quietly
+from srjt.settings import with_former_names
 from srjt.training.config import TrainConfig
 from srjt.training.devices import StackedNetworks
 from srjt.training.trained import Trained
@@ -159,13 +159,14 @@ class Exported:
     recalibration: Recalibration | None = None
 
 
+@with_former_names
 def export(
     run: RunLike,
     path: str | Path,
     *,
     format: Format | None = None,
     samples: Samples | None = None,
-    optimise: Purpose | None = None,
+    target_metric: Purpose | None = None,
     decoding: Decoding | None = None,
     recalibrate: bool = True,
 ) -> Exported:
@@ -188,7 +189,7 @@ def export(
     samples : ndarray, optional
         Samples to check the file with, in the shape of its input. Default: a few synthetic images,
         or random features.
-    optimise : {"mae", "accuracy", "qwk", "macro_f1"}, optional
+    target_metric : {"mae", "accuracy", "qwk", "macro_f1"}, optional
         The metric that the grades of the file are for, as for ``srjt.predict``. Default: that of
         the run.
     decoding : {"argmax", "median", "expected"}, optional
@@ -217,7 +218,7 @@ def export(
     run = on_cpu(run)
     checked = _synthetic_samples(run) if samples is None else _checked_samples(run, samples)
     prepared = prepare(
-        run, Answering(optimise=optimise, decoding=decoding, recalibrate=recalibrate)
+        run, Answering(target_metric=target_metric, decoding=decoding, recalibrate=recalibrate)
     )
     metadata = _metadata(prepared, checked, config)
     module = ExportModule(prepared).eval()
@@ -229,7 +230,7 @@ def export(
         except SrjtError:
             raise
         except Exception as problem:  # the exporters raise many types
-            (other,) = absent(get_args(Format), (format,))
+            (other,) = [name for name in get_args(Format) if name != format]
             raise SrjtError(
                 f"This network cannot be written as {format} ({reason_of(problem)}): try the format"
                 f" {other}.",

@@ -96,7 +96,7 @@ class Grading:
     """How probabilities become grades."""
 
     network: WhichNetwork = setting("ensemble", "Average the networks, or use one of them.")
-    optimise: Purpose | None = setting(
+    target_metric: Purpose | None = setting(
         None,
         "Metric to optimise when probabilities are turned into grades.",
         shown="that of the run, or mae if it has none",
@@ -105,7 +105,7 @@ class Grading:
         None,
         Message(
             "Use the most likely grade, the median or the rounded mean, instead of ",
-            Option("optimise"),
+            Option("target_metric"),
             ".",
         ),
         flag="--decode",

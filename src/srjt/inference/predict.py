@@ -15,10 +15,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pandas as pd
 
-from srjt.choose import absent, pick, present
 from srjt.data.images.decode import OnBadImage, is_image
 from srjt.data.manifest import GRADED, Manifest, drop_unusable
-from srjt.data.options import without_none
 from srjt.data.problems import Problem
 from srjt.data.sources import UnlabelledData, unlabelled_samples
 from srjt.data.sources.features import FEATURE_SUFFIXES
@@ -27,8 +25,9 @@ from srjt.inference.answers import Answers, units_of
 from srjt.inference.aspects import registered_aspects
 from srjt.inference.options import Answering, as_columns, with_installed_aspects
 from srjt.inference.prepare import Prepared, RunLike, prepare
-from srjt.plain import plain
-from srjt.progress import ProgressOption, page_of, progress_bar
+from srjt.json_values import json_values
+from srjt.notebook import page_of
+from srjt.progress import ProgressOption, progress_bar
 from srjt.settings import from_names
 from srjt.training.devices import amp_dtype
 from srjt.training.held_out import HeldOut
@@ -69,7 +68,7 @@ def refuse_other_options(
     given: the options. about: those that are about one kind only.
     """
     for kind, names in about.items():
-        without_effect = present(names, without_none(given))
+        without_effect = [name for name in names if given.get(name) is not None]
         if without_effect and not _takes(run).endswith(kind):
             raise SrjtError(
                 Option(without_effect[0]),
@@ -129,7 +128,7 @@ def how_answered(prepared: Prepared) -> dict[str, Any]:
         how["one answer per"] = {
             "columns": list(options.per),
             "pool": options.pool,
-            "learned": plain(prepared.learned),
+            "learned": json_values(prepared.learned),
         }
     for rule in prepared.rules.values():
         how |= rule.settled(run)
@@ -292,7 +291,7 @@ def _check_columns(samples: pd.DataFrame, per: Sequence[str], keep: Sequence[str
         )
     for name in (*per, *keep):
         if name not in samples and f"{name}_source" not in samples:
-            known = absent(map(str, samples.columns), ("id", "grade"))
+            known = [name for name in map(str, samples.columns) if name not in ("id", "grade")]
             raise unknown_name("column (of the data to predict)", name, known)
     if per and samples.empty:
         raise SrjtError(
@@ -314,7 +313,8 @@ def _identify(
         if f"{name}_source" in samples:
             values: Any = samples[f"{name}_source"]
         elif name in GRADED:
-            values = pick([*run.grades, ""], samples[name])  # −1, not known, is the last
+            grades = [*run.grades, ""]  # −1, not known, is the last
+            values = [grades[grade] for grade in samples[name]]
         else:
             values = samples[name]
         heading = f"{name}_source" if name in ours else name

@@ -19,7 +19,6 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
-from srjt.choose import absent, pick
 from srjt.data.images.decode import OnBadImage
 from srjt.data.images.store import ImageStore, open_store
 from srjt.data.manifest import Ints, LeakageWarning, Manifest
@@ -204,7 +203,7 @@ def keep_at_training(columns: Sequence[str]) -> Message:
 
 def units_of_side(side: HeldOut, per: Sequence[str], *, why: str, option: Option) -> Ints:
     """The units of the validation side. why, option: for the error if it has no such column."""
-    if missing := absent(per, side.table):
+    if missing := [name for name in per if name not in side.table]:
         raise NoValidationError(
             f"{why} per {' and '.join(per)} needs the column {' and the column '.join(missing)} of"
             " the validation side, which this run has not kept: leave out ",
@@ -483,9 +482,9 @@ class Prepared:
         entropy …"""
         grades = self.run.grades
         p = answers.probabilities.astype(np.float32)
-        columns: dict[str, Any] = {"grade": pick(grades, answers.grades)}
+        columns: dict[str, Any] = {"grade": [grades[grade] for grade in answers.grades]}
         if grades.names:
-            columns["grade_name"] = pick(grades.names, columns["grade"])
+            columns["grade_name"] = [grades.names[grade] for grade in columns["grade"]]
         for rule in self.rules.values():
             columns |= rule.columns(answers, self.run)
         columns |= {f"p_{name}": p[:, c] for c, name in enumerate(grades)}
@@ -589,6 +588,6 @@ def _fitted(prepared: Prepared) -> Prepared:
         seen = {"validation": torch.from_numpy(p), "labels": torch.from_numpy(validation.labels)}
     soft = run.method.learnt_soft_labels() if recalibration is None else None
     rule = decoding.grade_rule_for(
-        options.optimise or run.config.optimise, soft_labels=soft, **seen
+        options.target_metric or run.config.target_metric, soft_labels=soft, **seen
     )
     return replace(prepared, grade_rule=rule)

@@ -14,11 +14,11 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.optimize import brentq  # type: ignore[import-untyped]
 
-from srjt.choose import pick
 from srjt.data.grades import as_text
 from srjt.errors import SrjtError
 from srjt.inference.answers import Answers, pick_known, probabilities_of, units_of
 from srjt.inference.options import Answering
+from srjt.json_values import json_values
 from srjt.noise import quality
 from srjt.noise.matrices import transition_of
 from srjt.noise.quality import LabelNoise, NoiseBounds, posterior_weights
@@ -34,7 +34,6 @@ from srjt.ordinal.metrics import (
     percentile_interval,
 )
 from srjt.ordinal.ranges import range_scores, range_threshold
-from srjt.progress import plain
 from srjt.training.held_out import HeldOut
 
 # How wide ranges of grades are, of images or of patients, and what they promise.
@@ -698,7 +697,7 @@ def rows_of(side: HeldOut, rows: Ints) -> HeldOut:
     if side.verified_probability is not None:
         known["verified_probability"] = side.verified_probability[rows]
     return HeldOut(
-        ids=pick(side.ids, rows),
+        ids=[side.ids[row] for row in rows],
         patients=pick_known(side.patients, rows),
         groups=pick_known(side.groups, rows),
         probabilities=side.probabilities[:, rows],
@@ -736,7 +735,7 @@ class RangeEvaluation:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         grades = [{"samples": count, **interval._asdict()} for count, interval in self.grades]
-        return {**plain(self, whole=True), "grades": grades}
+        return {**json_values(self, whole=True), "grades": grades}
 
 
 def evaluate_ranges(

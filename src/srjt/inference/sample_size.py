@@ -39,6 +39,7 @@ from srjt.inference.evaluate import Evaluation, best_side
 from srjt.inference.options import PlannedMetric, Planning
 from srjt.inference.prepare import RunLike, open_run
 from srjt.noise.verified import labels_to_verify
+from srjt.notebook import Reported
 from srjt.ordinal.metrics import (
     METRICS,
     Floats,
@@ -51,7 +52,6 @@ from srjt.ordinal.metrics import (
     slopes,
     wrong_by,
 )
-from srjt.progress import Reported
 from srjt.settings import from_names
 
 WIDTHS = (2.0, 1.5, 1.0, 0.75, 0.5)  # of the table, as multiples of the one that is wanted

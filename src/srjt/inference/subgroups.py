@@ -18,11 +18,11 @@ from srjt.errors import Option, SrjtError, unknown_name
 from srjt.inference.answers import Answers, number_of_patients
 from srjt.inference.aspects import Calibration
 from srjt.inference.prepare import judging_labels, prepare_grades
+from srjt.json_values import DictMixin, json_values
 from srjt.ordinal import calibration, metrics, ranges as conformal
 from srjt.ordinal.calibration import CalibrationBin
 from srjt.ordinal.decisions import proportion_interval
 from srjt.ordinal.metrics import METRICS, TOO_FEW, Floats, Interval, Ints, ScoreDraws, holm
-from srjt.progress import Plain, plain
 
 MOST_GROUPS = 60  # of a column; one with more is an id, or a number that needs a width
 UNKNOWN = "(missing)"
@@ -121,7 +121,7 @@ class Subgroups:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         worst = self.worst
-        groups = [{**plain(group), "too_few": group.too_few} for group in self.groups]
+        groups = [{**json_values(group), "too_few": group.too_few} for group in self.groups]
         return {"groups": groups, "worst": worst and {"column": worst.column, "name": worst.name}}
 
     def table(self) -> pd.DataFrame:
@@ -571,7 +571,7 @@ def _correct(groups: list[Subgroup]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scores(Plain):
+class Scores(DictMixin):
     """The scores of one set of answers.
 
     Attributes
@@ -608,7 +608,7 @@ class Scores(Plain):
 
 
 @dataclass(frozen=True, kw_only=True)
-class External(Plain):
+class External(DictMixin):
     """Samples from elsewhere beside the run's own test side.
 
     Attributes

@@ -40,15 +40,16 @@ from scipy.special import stdtrit  # type: ignore[import-untyped]
 
 from srjt.inference.answers import Answers
 from srjt.inference.aspects.referral import ReferralRule
+from srjt.json_values import DictMixin
 from srjt.noise.model import bayes
 from srjt.noise.quality import LabelNoise, NoiseBounds, inverse_weights, posterior_weights
 from srjt.noise.verified import Verified, exact_interval, read_verified
 from srjt.ordinal import metrics
 from srjt.ordinal.metrics import Floats, Interval, Ints
-from srjt.progress import Plain
 from srjt.readers.consensus import consensus, true_given_seen
-from srjt.readers.model import Variants, fit_variants, refit
+from srjt.readers.model import refit
 from srjt.readers.readings import Readings, evidence_of
+from srjt.readers.variants import Variants, fit_variants
 
 Score = Callable[[Floats], Floats]  # from tables (..., C, K) by true grade and answer
 Scores = dict[str, Interval]
@@ -59,7 +60,7 @@ DRAWS = 40  # fits of the readers' model to patients drawn with replacement
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrueScores(Plain):
+class TrueScores(DictMixin):
     """Scores against the true grades, as far as they can be known.
 
     Attributes

@@ -20,7 +20,6 @@ from xml.sax.saxutils import quoteattr
 
 import pandas as pd
 
-from srjt.choose import absent
 from srjt.errors import SrjtError, count_of
 from srjt.files import read_limited
 from srjt.integrations import MOST_BYTES, ForeignTable
@@ -110,7 +109,7 @@ def _row(task: dict[str, Any], annotation: dict[str, Any], grade: str) -> dict[s
     )
     data = task.get("data")
     if not isinstance(data, dict):
-        data = {name: task[name] for name in absent(task, known)}
+        data = {name: task[name] for name in task if name not in known}
     reader = annotation.get("completed_by", annotation.get("annotator", ""))
     if isinstance(reader, dict):
         reader = reader.get("email") or reader.get("id", "")
@@ -119,7 +118,7 @@ def _row(task: dict[str, Any], annotation: dict[str, Any], grade: str) -> dict[s
         if isinstance(value, (str, int, float)):
             scalars[name] = str(value)
     image = scalars.pop("srjt_id", "") or _image_name(scalars, task)
-    others = {name: scalars[name] for name in absent(scalars, (*COLUMNS, "label"))}
+    others = {name: scalars[name] for name in scalars if name not in (*COLUMNS, "label")}
     date = annotation.get("updated_at") or annotation.get("created_at") or ""
     return {"image": image, "reader": str(reader), "grade": grade, "date": str(date), **others}
 

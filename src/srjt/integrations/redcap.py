@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from srjt.choose import absent, present
 from srjt.errors import SrjtError, count_of
 from srjt.integrations import MOST_BYTES, ForeignTable
 
@@ -202,21 +201,22 @@ def _field_names(
 ) -> dict[str, str]:
     """The columns of a labelled export → their fields. A raw export has these names already."""
     fields = {label: field for field, label in dictionary.labels.items() if field not in columns}
-    return {name: fields[name] for name in present(map(str, columns), fields)}
+    return {name: fields[name] for name in map(str, columns) if name in fields}
 
 
 def _filled_up(frame: pd.DataFrame, dictionary: Dictionary) -> tuple[pd.DataFrame, int]:
     """Rows of repeated instruments get the fields that the record, or its event, has once; rows
     that only hold such fields go."""
-    instrument = next(iter(present(frame, INSTRUMENT)), None)
-    event = next(iter(present(frame, EVENT)), None)
+    instrument = next((name for name in frame if name in INSTRUMENT), None)
+    event = next((name for name in frame if name in EVENT), None)
     identifier = dictionary.identifier
     if identifier not in frame or (instrument is None and event is None):
         return frame, 0
     frame = frame.replace("", pd.NA)
     repeated = frame[instrument].notna() if instrument else pd.Series(False, index=frame.index)
     of_readings = set(frame.columns[frame[repeated].notna().any()])
-    once = absent(frame, {*of_readings, instrument})
+    several = {*of_readings, instrument}
+    once = [name for name in frame if name not in several]
     before = frame.isna().sum().sum()
     # a record's baseline belongs to its repeated rows; of two visits each keeps its own
     for keys in ([identifier, event] if event else [identifier], [identifier]):

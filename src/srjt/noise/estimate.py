@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from srjt.errors import SrjtError, count_of
+from srjt.json_values import DictMixin
 from srjt.noise.explain import FEW, Explanations, explain, rate_of
 from srjt.noise.matrices import SHARED_ERRORS, Floats, Ints, seen, transition_of, true_given_label
 from srjt.noise.model import SYMMETRIC
 from srjt.noise.verified import Verified, exact_interval, read_verified, repetition, use_verified
-from srjt.notebook import html_block, html_text
+from srjt.notebook import Shown
 from srjt.ordinal import patient_codes
-from srjt.progress import Plain
 
 # How noisy are ordinal labels? Noise rate, transition matrix and shares of the true grades, each
 # with an interval.
@@ -51,7 +51,7 @@ _SHARED = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoiseEstimate(Plain):
+class NoiseEstimate(DictMixin, Shown):
     """What the labels' noise is, and what that rests on."""
 
     # share of wrong labels that a training uses; a guess unless ``identifiable`` (``known_rate``)
@@ -132,10 +132,6 @@ class NoiseEstimate(Plain):
     def __repr__(self) -> str:
         what = f"rate {self.rate_text('.3f')}, {self.form} noise, {self.samples:,} labels"
         return f"<NoiseEstimate: {what}{'' if self.identifiable else ', not determined'}>"
-
-    def _repr_html_(self) -> str:
-        first, *others = str(self).splitlines()
-        return html_block(first, *map(html_text, others))
 
     def __str__(self) -> str:
         rate = (

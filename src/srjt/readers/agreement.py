@@ -14,6 +14,8 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError, count_of
+from srjt.json_values import DictMixin
+from srjt.notebook import Reported
 from srjt.ordinal.decisions import proportion_interval
 from srjt.ordinal.metrics import (
     Interval,
@@ -23,7 +25,6 @@ from srjt.ordinal.metrics import (
     percentile_tails,
     wrong_by,
 )
-from srjt.progress import Plain, Reported
 from srjt.readers.readings import Bools, Floats, Ints, Pairs, Readings
 
 # Coefficients of agreement from counts and sums, which can be added up over patients. Any number of
@@ -254,7 +255,7 @@ _PAIRS = 1000  # pairs with intervals: those with most shared items
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agreement(Plain, Reported):
+class Agreement(DictMixin, Reported):
     """Agreement of readers. nan stands where something is undefined: no shared items, or one grade
     only.
 

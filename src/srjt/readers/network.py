@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from scipy.special import stdtrit  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError, count_of
+from srjt.json_values import DictMixin
 from srjt.ordinal.metrics import (
     TOO_FEW,
     Interval,
@@ -19,15 +20,15 @@ from srjt.ordinal.metrics import (
     patient_draws,
     wrong_by,
 )
-from srjt.progress import Plain
 from srjt.readers.agreement import ends, weighted_kappa
 from srjt.readers.consensus import posterior_median
-from srjt.readers.model import Variants, fit_variants, refit
+from srjt.readers.model import refit
 from srjt.readers.readings import Evidence, Floats, Ints, Readings, evidence_of
+from srjt.readers.variants import Variants, fit_variants
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetworkComparison(Plain):
+class NetworkComparison(DictMixin):
     """The network beside the readers. Kappas are quadratic; nan where they are undefined.
 
     ``by_reader`` has a row for each reader that shares items with another one: ``reader``,

@@ -16,7 +16,6 @@ from typing import Literal, get_args
 import numpy as np
 import pandas as pd
 
-from srjt.choose import pick
 from srjt.errors import SrjtError, unknown_name
 from srjt.readers.consensus import Consensus
 from srjt.readers.readings import Floats, Ints, Readings
@@ -116,8 +115,8 @@ def next_readings(
         gain = gain[taken]
     return pd.DataFrame(
         {
-            "item": pick(readings.items, item[taken]),
-            "reader": pick(names, reader[taken]),
+            "item": [readings.items[row] for row in item[taken]],
+            "reader": [names[place] for place in reader[taken]],
             "gain": gain,
         }
     )

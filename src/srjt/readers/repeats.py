@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from srjt.json_values import DictMixin
 from srjt.ordinal.decisions import proportion_interval
 from srjt.ordinal.metrics import (
     Interval,
@@ -18,7 +19,6 @@ from srjt.ordinal.metrics import (
     patient_draws,
     wrong_by,
 )
-from srjt.progress import Plain
 from srjt.readers.agreement import ends, interval_of, weighted_kappa
 from srjt.readers.readings import Bools, Floats, Ints, Readings, TwoReadings, two_readings
 
@@ -26,7 +26,7 @@ _LIMIT = 1.96  # standard deviations: Bland and Altman's limits of agreement
 
 
 @dataclass(frozen=True, kw_only=True)
-class Repeated(Plain):
+class Repeated(DictMixin):
     """What two readings of an item by the same reader, and by two readers, have in common.
 
     A reading in grades is the severity of the item, plus what this reader sees in it each time

@@ -34,9 +34,9 @@ from srjt.reports.pages.run import stored_sides
 from srjt.reports.sections import interval_text, source_name, versions
 from srjt.reports.table import Table, data_table
 from srjt.studies.results import display_name
+from srjt.training.choose_head import head_sentence
 from srjt.training.config import ODDS
 from srjt.training.folder import DataFacts, RunFacts, read_facts, read_noise_estimate, read_summary
-from srjt.training.train import head_sentence
 
 CHECKLISTS = {
     "tripod-ai": "TRIPOD+AI (Collins et al., BMJ 2024, 385:e078378)",

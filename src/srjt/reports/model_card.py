@@ -30,6 +30,7 @@ from srjt.reports.page import Page, Section, markdown
 from srjt.reports.pages import evaluation
 from srjt.reports.pages.run import stored_sides
 from srjt.reports.sections import source_name
+from srjt.settings import with_former_names
 from srjt.training.folder import read_facts
 from srjt.training.trained import Trained
 
@@ -147,12 +148,13 @@ IMAGE = (
 REQUIREMENTS = "numpy>=1.26\nonnxruntime>=1.20\npillow>=10\n"
 
 
+@with_former_names
 def export_folder(
     run: RunLike,
     folder: str | os.PathLike[str],
     *,
     samples: Samples | None = None,
-    optimise: Purpose | None = None,
+    target_metric: Purpose | None = None,
     decoding: Decoding | None = None,
     recalibrate: bool = True,
     overwrite: bool = False,
@@ -168,7 +170,7 @@ def export_folder(
         A trained run, or the path of its folder.
     folder : path
         The folder to write. It is written only if the model predicts what the run predicts.
-    samples, optimise, decoding, recalibrate
+    samples, target_metric, decoding, recalibrate
         As for ``srjt.export``. The card describes the run with these choices.
     overwrite : bool
         Write into a folder that is not empty; files with other names stay.
@@ -208,11 +210,11 @@ def export_folder(
         target / MODEL,
         format="onnx",
         samples=samples,
-        optimise=optimise,
+        target_metric=target_metric,
         decoding=decoding,
         recalibrate=recalibrate,
     )
-    answering = Answering(optimise=optimise, decoding=decoding, recalibrate=recalibrate)
+    answering = Answering(target_metric=target_metric, decoding=decoding, recalibrate=recalibrate)
     inputs = "FEATURES.npz" if len(opened.in_shape) == 1 else "IMAGES"
     usage = (
         "The folder has the model as `model.onnx`. `config.json` says what goes in and what comes"

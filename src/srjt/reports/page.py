@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 WIDTH = 80  # columns of a page as text
 REMARKS = 1  # that a terminal shows: 24 lines are a screen
-TILES = 12  # of a section that a notebook shows
+TILES = 12  # of a section that a notebook shows, unless a page says otherwise
 
 
 @dataclass(frozen=True)
@@ -113,6 +113,7 @@ class Page:
     # 0 … 1, of something that is still running: a browser loads the page again
     progress: float | None = None
     without_ids: bool = False  # whether ids, patients and paths were left out
+    tiles: int = TILES  # of a section that a notebook shows
 
     @property
     def verdict(self) -> str:
@@ -265,10 +266,10 @@ def notebook_html(page: Page) -> str:
         if not section.brief:
             continue
         text = list(section.text)
-        more = len(section.tiles) - TILES
+        more = len(section.tiles) - page.tiles
         if more > 0:
             text.append(f"The whole page has {more:,} more.")
-        shown += str(parts.whole(replace(section, text=text, tiles=section.tiles[:TILES])))
+        shown += str(parts.whole(replace(section, text=text, tiles=section.tiles[: page.tiles])))
     # nested rules apply inside this element only; a notebook's theme need not be that of the system
     return f'<style>.srjt {{ {_asset("page.css")} }}</style><div class="srjt">{shown}</div>'
 

@@ -27,13 +27,13 @@ from srjt.reports.page import (
     save_figures,
     write_page,
 )
-from srjt.reports.pages import answers, audit, evaluation, readers, run, study
+from srjt.reports.pages import answers, audit, data, evaluation, readers, run, study
 from srjt.reports.study_tables import PAPER_METRICS, study_tables
 from srjt.studies.results import StudyResults, collect_results
 from srjt.training.checkpoint import MetricRow
 from srjt.training.folder import has_summary
 
-PAGES = (answers, audit, evaluation, readers, run, study)  # each registers its pages
+PAGES = (answers, audit, data, evaluation, readers, run, study)  # each registers its pages
 
 # ``srjt.report``: the folder of a study, a run or an audit as one HTML page.
 

@@ -14,8 +14,17 @@ from typing import TYPE_CHECKING, Any, Literal
 from srjt import methods
 from srjt.data.options import ReadOptions
 from srjt.errors import Message, Option, SrjtError, unknown_name
-from srjt.progress import Plain
-from srjt.settings import check_types, documented, from_names, parse_yaml, setting, show
+from srjt.json_values import DictMixin
+from srjt.settings import (
+    FORMER_NAMES,
+    check_types,
+    current_names,
+    documented,
+    from_names,
+    parse_yaml,
+    setting,
+    show,
+)
 from srjt.training.config import TrainConfig
 
 if TYPE_CHECKING:  # the help of srjt study reads the settings without waiting for NumPy
@@ -206,7 +215,7 @@ def parse_method(text: str) -> MethodSpec:
     """
     name, _, rest = str(text).strip().partition(":")
     known = methods.options(name)
-    trainable = {f.name for f in dataclasses.fields(TrainConfig)} - RESERVED
+    trainable = {f.name for f in dataclasses.fields(TrainConfig)} - RESERVED | {*FORMER_NAMES}
     needs = methods.lookup(name).needs
     if needs:  # "auto" estimates the matrix as well
         trainable.add("noise_rate")
@@ -263,7 +272,7 @@ def _texts(value: Any) -> Any:
 
 @documented
 @dataclass(frozen=True, kw_only=True)
-class StudyConfig(Plain):
+class StudyConfig(DictMixin):
     """A grid of trainings: methods × noises × folds × seeds."""
 
     source: str = setting(
@@ -395,6 +404,7 @@ class StudyConfig(Plain):
             raise SrjtError(
                 Option("seeds"), f" takes {SEEDS}; got {show(self.seeds)}.", code="wrong_type"
             )
+        object.__setattr__(self, "train", current_names(self.train))
         if reserved := (RESERVED - {"soft_labels"}) & set(self.train):
             raise SrjtError(
                 f"{min(reserved)} is a setting of the study, not of its trainings: give it outside"

@@ -32,6 +32,7 @@ from srjt.data.splits import write_splits
 from srjt.errors import Message, Option, SrjtError, count_of, warn, warnings_about
 from srjt.files import is_locked, write_sealed_json
 from srjt.methods import import_modules
+from srjt.settings import current_names
 from srjt.studies.config import NoiseSpec, StudyConfig, parse_noise
 from srjt.studies.plan import FEEDS, PlannedRun, StudyPlan, open_kept_data
 from srjt.training.folder import has_summary, lost_files
@@ -78,7 +79,8 @@ class _Settings(BaseModel, extra="allow"):
     def config(self) -> StudyConfig:
         """The settings; modules that define methods are imported first."""
         import_modules(self.train.get("imports", ()))
-        return StudyConfig.from_dict(self.model_dump())
+        trained = current_names(self.train, warned=False)
+        return StudyConfig.from_dict({**self.model_dump(), "train": trained})
 
 
 class KnownNoise(BaseModel, extra="forbid"):

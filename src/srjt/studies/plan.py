@@ -25,7 +25,6 @@ import torch
 
 from srjt import noise
 from srjt._version import __version__
-from srjt.choose import pick
 from srjt.data.duplicates import UNKNOWN, file_facts, group_duplicates
 from srjt.data.images.decode import Resize
 from srjt.data.images.feed import FeedCache
@@ -38,8 +37,8 @@ from srjt.data.splits import Split, corrupt_sides, folds, read_splits
 from srjt.data.synthetic import generate
 from srjt.errors import Option, SrjtError, count_of, few, warn
 from srjt.files import cache_folder, load_arrays, save_arrays
+from srjt.json_values import json_values
 from srjt.methods import lookup
-from srjt.plain import plain
 from srjt.progress import Bar
 from srjt.studies.config import (
     ESTIMATED,
@@ -51,8 +50,8 @@ from srjt.studies.config import (
 )
 from srjt.training.config import TrainConfig
 from srjt.training.image_identity import image_digest
+from srjt.training.noise_rate import warm_up
 from srjt.training.single_run import fingerprint, training_seconds
-from srjt.training.train import warm_up
 from srjt.training.workers import StopRequest
 
 # The planned runs of a study: methods × noises × folds × seeds, each with its settings and the key
@@ -159,7 +158,7 @@ class StudyPlan:
         if groups is None:
             owner = split.train.astype(str)
         else:
-            owner = np.array(pick(groups, split.train)).astype(str)
+            owner = np.array([groups[row] for row in split.train]).astype(str)
         patients = np.unique(owner)
         kept = np.random.default_rng([fold, 0]).permutation(patients)[
             : math.ceil(spec.share * len(patients))
@@ -224,7 +223,7 @@ class StudyPlan:
             rate, matrix = self._estimated_noise(spec)  # even if the study knows the noise
         elif method.own_rate is not None:
             rate = method.own_rate
-        given = {"noise_rate": rate, "transition": plain(matrix)}
+        given = {"noise_rate": rate, "transition": json_values(matrix)}
         needs = lookup(method.name).method.needs
         for need in needs:
             if given[need] is None and rate != "auto":
@@ -337,7 +336,7 @@ def _without_unreadable(manifest: Manifest, *, quiet: bool) -> Manifest:
     if len(unreadable) == len(manifest):
         raise no_image_exists(manifest)
     if unreadable and not quiet:
-        named = few(pick(manifest.ids, unreadable))
+        named = few([manifest.ids[row] for row in unreadable])
         warn(
             f"{count_of(len(unreadable), 'image')} cannot be read and"
             f" {'is' if len(unreadable) == 1 else 'are'} left out: {named}."

@@ -21,10 +21,10 @@ from srjt import methods as registered
 from srjt.errors import Message, SrjtError, count_of, duration, unknown_name
 from srjt.files import check_checksums, is_inside
 from srjt.noise.estimate import NoiseEstimate
+from srjt.notebook import Reported
 from srjt.ordinal import Purpose
 from srjt.ordinal.baseline import Gain
 from srjt.ordinal.metrics import METRICS, Floats, NaiveBaseline
-from srjt.progress import Reported
 from srjt.studies.config import rate_source
 from srjt.studies.folder import (
     KnownNoise,

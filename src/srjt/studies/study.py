@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from srjt.choose import pick
 from srjt.data.duplicates import warn_of_duplicates
 from srjt.data.options import without_none
 from srjt.errors import Interrupted, SrjtError, warn
@@ -117,7 +116,7 @@ def run_locally(
                 waiting.remove(planned)
                 pool.submit(planned.key, study_folder.run_by_key, folder, planned.key, cache)
                 work.begin(planned)
-            work.watcher.updated(pick(by_key, pool.running))
+            work.watcher.updated([by_key[key] for key in pool.running])
             if stop.number is not None:
                 stop.begin_saving()
                 pool.terminate()

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from srjt import methods
 from srjt.errors import Message, Option, SrjtError
+from srjt.json_values import DictMixin
 from srjt.networks import registry
 from srjt.ordinal import Purpose
-from srjt.plain import Plain
-from srjt.settings import check_types, documented, from_names, setting, show
+from srjt.settings import check_types, current_names, documented, from_names, setting, show
 from srjt.training.preset_files import (
     PRESETS as PRESETS,
     expand_preset,
@@ -94,11 +94,11 @@ T = TypeVar("T")
 
 @documented
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig(Plain):
+class TrainConfig(DictMixin):
     """Settings of one training run; saved with the run. Unknown names are errors.
 
     Defaults for images are those of the paper or its published code, except the method and how it
-    learns the weights, the rule for predicted grades (``optimise``) and the precision. On the
+    learns the weights, the rule for predicted grades (``target_metric``) and the precision. On the
     command line a setting is an option (``--batch-size 32``) or given by name (``--set
     weight_decay=0``). Beside the fields, ``replace`` and ``from_dict`` take ``preset``, the name of
     settings that those given beside it override: ``"cpu"`` (the features of a frozen, pretrained
@@ -308,7 +308,7 @@ class TrainConfig(Plain):
     seed: int = setting(0, "Seed of weights, sample order and augmentation.", ge=0, lt=2**63)
 
     # what is kept, and what for
-    optimise: Purpose = setting(
+    target_metric: Purpose = setting(
         "mae",
         "Metric to optimise when probabilities are turned into grades.",
         more="`metrics.csv` always has the most likely grades, as in the paper.",
@@ -318,7 +318,7 @@ class TrainConfig(Plain):
         "last",
         Message(
             "Keep the networks of the last epoch, or of the best one on the validation side by ",
-            Option("optimise"),
+            Option("target_metric"),
             ".",
         ),
     )
@@ -563,7 +563,7 @@ class TrainConfig(Plain):
 
     def replace(self: Config, **changes: Any) -> Config:
         """A copy with changes; unknown names are errors here too."""
-        return from_names(type(self), {**vars(self), **expand_preset(changes)})
+        return from_names(type(self), {**vars(self), **expand_preset(current_names(changes))})
 
     def determining(self) -> dict[str, Any]:
         """Plain values of the settings that determine the result: what identifies a training."""
@@ -572,6 +572,7 @@ class TrainConfig(Plain):
             del values["backbone"]
         if self.augment == "paper":
             del values["augment"]
+        values["optimise"] = values.pop("target_metric")  # as it was called
         return values
 
     def identity(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@
     history.csv          per training sample: how often seen and selected, running loss
     held_out.csv         probabilities for the samples of the validation and test sides
     skipped.csv          the images that could not be read, if there are some: on no side
-    noise.json           the noise estimate, if ``noise_rate`` was "auto" (see training/train.py)
+    noise.json           the noise estimate, if ``noise_rate`` was "auto" (noise_rate.py)
     head.json            how likely each head makes held-out labels, if ``network`` was "auto"
     checksums.json       the SHA-256 of the small files
     summary.json         averages over the last ten epochs, or the scores of the best one;
@@ -37,9 +37,11 @@ from srjt.data.grades import Grades, distinct
 from srjt.data.manifest import Manifest
 from srjt.errors import Option, SrjtError
 from srjt.noise.estimate import NoiseEstimate
+from srjt.settings import current_names
 from srjt.training.config import ResolvedConfig
 from srjt.training.image_identity import HASHES_FILE, check_images
 from srjt.training.provenance import SourceFile
+from srjt.validation import made_by
 
 FORMAT = 2
 # of ``run.json``, as they are in memory
@@ -137,12 +139,16 @@ class _Provenance(BaseModel, extra="allow"):
     packages: dict[str, str] = {}
 
 
+def _stored_config(values: Mapping[str, Any]) -> ResolvedConfig:
+    return ResolvedConfig.from_dict(current_names(values, warned=False))
+
+
 class RunFile(BaseModel, extra="forbid"):
     """``run.json``, as ``write_facts`` writes it."""
 
     format: Literal[2]
     srjt: str
-    config: Annotated[ResolvedConfig, files.made_by(ResolvedConfig.from_dict)]
+    config: Annotated[ResolvedConfig, made_by(_stored_config)]
     grades: Annotated[list[str], Field(min_length=2), AfterValidator(distinct)]
     grade_names: dict[str, str]
     data: Annotated[DataFacts, AfterValidator(_has_shape)]
@@ -188,9 +194,7 @@ def has_summary(folder: Path) -> bool:
 class _Score(BaseModel, extra="allow"):
     split: str
     metric: str
-    value: Annotated[
-        float, files.made_by(lambda value: math.nan if value is None else float(value))
-    ]
+    value: Annotated[float, made_by(lambda value: math.nan if value is None else float(value))]
 
 
 def _confusions(counts: list[Any]) -> list[Any]:
@@ -202,7 +206,7 @@ def _confusions(counts: list[Any]) -> list[Any]:
     return counts
 
 
-Confusions = Annotated[list[Any], files.made_by(_confusions)]
+Confusions = Annotated[list[Any], made_by(_confusions)]
 
 
 class SummaryFile(BaseModel, extra="allow"):
@@ -368,7 +372,7 @@ class NoiseFile(BaseModel, extra="forbid"):
     folds: int
     images: str | None
     sha256: str = ""
-    estimate: Annotated[NoiseEstimate, files.made_by(NoiseEstimate.from_dict)]
+    estimate: Annotated[NoiseEstimate, made_by(NoiseEstimate.from_dict)]
 
 
 class HeadFile(BaseModel, extra="forbid"):

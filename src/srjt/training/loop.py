@@ -208,7 +208,7 @@ class _Training:
             return True
         if config.patience is None:
             return False
-        best = checkpoint.best_epoch(self.state.log.rows, config.optimise) or 0
+        best = checkpoint.best_epoch(self.state.log.rows, config.target_metric) or 0
         return self.epoch - 1 - best >= config.patience
 
     def start_epoch(self) -> None:
@@ -289,7 +289,7 @@ class _Training:
         """Log the epoch, and keep its weights if it is the best so far."""
         log = self.state.log
         if self.state.best is not None:
-            best = checkpoint.best_epoch([*log.rows, *rows], self.config.optimise)
+            best = checkpoint.best_epoch([*log.rows, *rows], self.config.target_metric)
             if best is None:  # the metric is undefined in all epochs: the last is kept
                 best = self.epoch
             if best == self.epoch:
@@ -336,9 +336,10 @@ class _Training:
         last = self.epoch - 1
         kept = checkpoint.kept_epoch(log.table()) or last
         if self.state.best is not None:
+            metric = METRICS[self.config.target_metric].long_name
             self.reporter.note(
-                f"Epoch {kept} of {last} is kept: the {METRICS[self.config.optimise].long_name} on"
-                " the validation side was best there."
+                f"Epoch {kept} of {last} is kept: the {metric} on the validation side was best"
+                " there."
             )
             if kept < last:
                 update.restore(update.weights(self.run.networks), self.state.best)

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from srjt.choose import present
 from srjt.data.names import join_names
 from srjt.data.sources.readings import NO_READER, ReadingsTable, read_readings
 from srjt.data.sources.table import load_table
@@ -52,7 +51,7 @@ def with_answers(reading: ReadingsTable, path: Path) -> ReadingsTable:
             code="missing_column",
         )
     frame = load_table(path).frame
-    columns = [present(names, frame) for names in (ITEM, ANSWER)]
+    columns = [[name for name in names if name in frame] for names in (ITEM, ANSWER)]
     for wanted, there in zip((ITEM, ANSWER), columns, strict=True):
         if not there:
             raise SrjtError(
@@ -108,7 +107,7 @@ def _long_table(reading: ReadingsTable) -> pd.DataFrame:
 def _reader_of_each(frame: pd.DataFrame, path: Path) -> list[str]:
     """(n,) the reader that each answer is of: the file, or its more and its less certain
     answers."""
-    columns = present(PROBABILITY, frame)
+    columns = [name for name in PROBABILITY if name in frame]
     if not columns:
         return [path.stem] * len(frame)
     claimed = pd.to_numeric(frame[columns[0]], errors="coerce").to_numpy(np.float64)

@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.choose import absent, present
 from srjt.data.grades import as_text
 from srjt.data.manifest import GRADED, Features, Manifest, as_features, match_names
 from srjt.data.names import join_names, one_spelling
@@ -331,8 +330,9 @@ def _by_id(
 ) -> tuple[str, npt.NDArray[np.int64]] | None:
     """The id column of the labels, and their row for each row of features, −1: none; None without
     ids."""
-    ours = present(("id", "image"), table.frame)
-    keys = list(itertools.product(ours, present(("id", "sample_id", "image"), frame)))
+    ours = [name for name in ("id", "image") if name in table.frame]
+    theirs = [name for name in ("id", "sample_id", "image") if name in frame]
+    keys = list(itertools.product(ours, theirs))
     ambiguous: SrjtError | None = None
     for mine, its in keys:
         ids = frame[its]
@@ -427,7 +427,7 @@ def has_features(names: Sequence[str]) -> bool:
     others = [tables.plain_name(name) for name in names if not NUMBERED.match(name)]
     numbered = len(names) - len(others)
     images = set(SYNONYMS["image"]) - {"id"}  # features have ids, too
-    unknown = absent(others, BESIDE)
+    unknown = [name for name in others if name not in BESIDE]
     return (
         numbered > 1
         and not images & {*others}
@@ -490,7 +490,7 @@ def _numbers(table: Table, columns: list[str]) -> npt.NDArray[np.generic]:
 
 def _from_arrays(path: Path) -> Table:
     arrays = load_numpy(path)
-    keys = present(("", *ARRAYS), arrays)
+    keys = [name for name in ("", *ARRAYS) if name in arrays]
     if not keys:
         raise SrjtError(
             f"{path} has no array named features; it has {', '.join(arrays) or 'none'}.",

@@ -23,7 +23,6 @@ import numpy as np
 import pandas as pd
 import platformdirs
 
-from srjt.choose import absent, pick
 from srjt.data import reading_file
 from srjt.data.grades import MISSING, UNKNOWN_PATIENT, order_names, refuse_too_many
 from srjt.data.images.decode import DICOM, IMAGE_SUFFIXES, is_dicom, is_image, read_patient_id
@@ -203,7 +202,7 @@ def with_patients_of_headers(manifest: Manifest, *, progress: ProgressOption = T
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")  # pydicom's, about values that do not matter here
-        for header in pool.map(_patient, pick(paths, rows)):
+        for header in pool.map(_patient, [paths[row] for row in rows]):
             headers.append(header)
             advance(len(headers), len(rows))
     if headers.count(None) == len(rows):
@@ -216,13 +215,13 @@ def with_patients_of_headers(manifest: Manifest, *, progress: ProgressOption = T
             why = "the DICOM files have one PatientID for all"
         note = f"patient: not known, because {why}; images are split one by one"
         return replace(manifest, report=replace(report, notes=(*report.notes, note)))
-    key = _secret(pick(paths, rows))
+    key = _secret([paths[row] for row in rows])
     names = [UNKNOWN_PATIENT + name for name in ids]
     for row, patient in known.items():
         content = patient.encode("utf-8", "surrogateescape")
         names[row] = f"dicom-{hashlib.blake2b(content, key=key, digest_size=8).hexdigest()}"
     detail = "its header has no PatientID that can be used: treated as a separate patient"
-    without = absent(range(len(ids)), known)
+    without = [row for row in range(len(ids)) if row not in known]
     unknown = [Problem("missing-patient", ids[row], detail) for row in without]
     note = "patient: pseudonyms of the PatientID in the headers of the DICOM files"
     if unknown:
@@ -545,7 +544,7 @@ def read_medmnist(path: Path, options: ReadOptions) -> Manifest:
     ids = []
     arrays = load_numpy(path)
     for side in ("train", "val", "test"):
-        if missing := absent((f"{side}_images", f"{side}_labels"), arrays):
+        if missing := [name for name in (f"{side}_images", f"{side}_labels") if name not in arrays]:
             raise SrjtError(
                 f"{path} is not in MedMNIST's format: it lacks the array {missing[0]!r}.",
                 code="missing_column",

@@ -25,14 +25,13 @@ import pandas as pd
 from pydantic import AfterValidator, BaseModel
 
 from srjt import files
-from srjt.choose import absent
 from srjt.data.grades import Grades, distinct
 from srjt.data.manifest import POSTERIOR, neutralise_formula
 from srjt.data.names import join_all_names
 from srjt.data.sources.readings import NO_READER, ReadingsTable
 from srjt.data.sources.table import find_images, load_table, relative_name
 from srjt.errors import Option, SrjtError
-from srjt.progress import plain
+from srjt.json_values import json_values
 from srjt.readers.agreement import COEFFICIENTS, Agreement
 from srjt.readers.consensus import Consensus
 from srjt.readers.next_readings import Goal, next_readings
@@ -202,7 +201,7 @@ def write_readers_folder(
     for name in (*COEFFICIENTS, "exact", "within_one"):
         coefficient = getattr(agreement, name)
         if np.isfinite(coefficient.value):
-            coefficients[name] = plain(coefficient)
+            coefficients[name] = json_values(coefficient)
     digest = None
     if probabilities is not None:
         digest = sha256(probabilities.read_bytes()).hexdigest()
@@ -354,7 +353,7 @@ def read_probabilities(path: Path, readings: Readings) -> npt.NDArray[np.float64
             code="wrong_file",
         )
     names = [f"p_{grade}" for grade in readings.grades]
-    if missing := absent(names, frame):
+    if missing := [name for name in names if name not in frame]:
         raise SrjtError(
             f"{path} has no column {missing[0]!r}: it must have {', '.join(names)}.",
             code="missing_column",

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.choose import absent, pick
 from srjt.data.grades import (
     MISSING,
     UNKNOWN_PATIENT,
@@ -197,7 +196,7 @@ def reading_columns(
         patient=chosen.get("patient"),
         reference=chosen.get("reference"),
         date=chosen.get("date"),
-        notes=tuple(pick(notes, absent(notes, said_later))),
+        notes=tuple(notes[name] for name in notes if name not in said_later),
     )
 
 
@@ -266,7 +265,7 @@ def parse_dates(cells: Sequence[str], *, column: str) -> Times:
             ".",
             code="wrong_values",
         )
-    best, *others = pick(read, np.flatnonzero(np.array(dated) == max(dated)))
+    best, *others = [read[row] for row in np.flatnonzero(np.array(dated) == max(dated))]
     if any((other != best)[~np.isnat(best)].any() for other in others):
         raise SrjtError(
             f"The dates in {column!r}, such as {first[:40]!r}, may be day/month or month/day: write"
@@ -710,7 +709,7 @@ def consensus_rows(table: Table, options: ReadOptions) -> tuple[Table, str, Read
     column = "consensus_grade" if chosen.wide else chosen.grades[""]
     counts = np.bincount(readings.item, minlength=len(readings.items))
     added = {
-        column: pick(readings.grades, agreed.grade),
+        column: [readings.grades[grade] for grade in agreed.grade],
         "readings": list(map(str, counts)),
         "certainty": list(map("{:.6f}".format, agreed.certainty)),
     }
@@ -730,7 +729,7 @@ def consensus_rows(table: Table, options: ReadOptions) -> tuple[Table, str, Read
     combined = replace(
         table,
         frame=pd.concat([kept, pd.DataFrame(added, dtype=str)], axis=1),
-        lines=pick(table.lines, reading.first_rows),
+        lines=[table.lines[row] for row in reading.first_rows],
         problems=problems,
         notes=[*reading.notes, note],
     )
@@ -740,7 +739,7 @@ def consensus_rows(table: Table, options: ReadOptions) -> tuple[Table, str, Read
 def _varying_columns(frame: pd.DataFrame, chosen: ReadingColumns, row_items: Ints) -> list[str]:
     """The columns that describe a reading and not an image."""
     of_image = {chosen.item, chosen.group, *chosen.grades.values()}
-    others = absent(frame.columns, of_image)
+    others = [name for name in frame.columns if name not in of_image]
     values = frame.loc[row_items >= 0, others].groupby(row_items[row_items >= 0])
     of_reading = (chosen.reader, chosen.date)
     return [name for name in others if name in of_reading or values[name].nunique().max() > 1]

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from srjt.choose import absent, pick, present
 from srjt.data.grades import as_text
 from srjt.data.images.decode import IMAGE_SUFFIXES
 from srjt.data.manifest import GRADED, Features, Manifest, warn_about_formulas
@@ -118,7 +117,7 @@ def load_table(source: Path | pd.DataFrame, *, typed: bool = False) -> Table:
         raise SrjtError(
             f"There are no rows in {path} that can be used: {why}.", code="unusable_samples"
         )
-    frame = _text_frame(pick(rows, lines), header)
+    frame = _text_frame([rows[line] for line in lines], header)
     return Table(
         name=path.name, folder=path.parent, frame=frame, lines=lines, problems=problems, notes=notes
     )
@@ -286,7 +285,9 @@ def _rows_with_rows(
     if width == 1:
         return
     seen: list[set[str]] = [set() for _ in range(width)]
-    for line in absent(body, several_lines):
+    for line in body:
+        if line in several_lines:
+            continue
         for values, cell in zip(seen, rows[line], strict=False):
             if cell:
                 values.add(cell)
@@ -373,7 +374,7 @@ def choose_columns(
     given: the column of a role, where the user named it. without: columns that have another role.
     synonyms: the usual names of each role, in plain small letters.
     """
-    columns = absent(table.frame.columns, without)
+    columns = [name for name in table.frame.columns if name not in without]
     chosen = without_none(given)
     for role, column in chosen.items():
         if column not in columns:
@@ -386,7 +387,7 @@ def choose_columns(
     for role, names in synonyms.items():
         reason = "as given"
         if role not in chosen:
-            free = absent(picked(plain, names).values(), taken)
+            free = [name for name in picked(plain, names).values() if name not in taken]
             if not free:
                 continue
             chosen[role] = free[0]
@@ -440,7 +441,7 @@ def match_columns(table: Table, patterns: Sequence[str], *, role: str) -> list[s
     columns = list(table.frame.columns)
     matching = set[str]()
     for pattern in patterns:
-        names = present([pattern], columns) or fnmatch.filter(columns, pattern)
+        names = [pattern] if pattern in columns else fnmatch.filter(columns, pattern)
         if not names:
             shown = few(columns, SHOWN)
             raise SrjtError(
@@ -448,7 +449,7 @@ def match_columns(table: Table, patterns: Sequence[str], *, role: str) -> list[s
                 code="missing_column",
             )
         matching.update(names)
-    return present(columns, matching)
+    return [name for name in columns if name in matching]
 
 
 def is_split(cells: pd.Series[str], *, given: bool) -> bool:
@@ -486,7 +487,7 @@ def kept_columns(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     """Those of the ``columns`` that a table to predict has; its own id, image, patient and grades
     get another name."""
     ours = ("id", "image", "patient", *GRADED)
-    names = present(dict.fromkeys(columns), frame)
+    names = [name for name in dict.fromkeys(columns) if name in frame]
     return frame[names].rename(columns={name: f"{name}_source" for name in ours})
 
 
@@ -540,7 +541,7 @@ def _locate(names: Sequence[str], root: Path) -> tuple[list[str], list[Problem]]
         if file in matching:
             matching = [file]
         elif stem != file:  # another suffix would be another image
-            matching = present([stem], matching)
+            matching = [stem] if stem in matching else []
         if len(matching) > 1:
             problems.append(
                 Problem("ambiguous-image", name, f"{', '.join(matching)}: the first is used")

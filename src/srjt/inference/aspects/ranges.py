@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from srjt.choose import absent, pick
 from srjt.errors import Message, Option, SrjtError
 from srjt.inference.aspects import (
     CALIBRATION,
@@ -17,7 +16,7 @@ from srjt.inference.aspects import (
     Rule,
     register_aspect,
 )
-from srjt.plain import plain
+from srjt.json_values import json_values
 from srjt.settings import setting
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ class Ranges(Aspect):
                 )
         assert side is not None
         table = side.table if calibration.calibrate_on is None else calibration.calibrate_on.table
-        missing = absent((*options.per, *self.data_columns), table)
+        missing = [name for name in (*options.per, *self.data_columns) if name not in table]
         if missing:
             raise SrjtError(
                 f"Ranges need the column {' and the column '.join(missing)} of the calibration"
@@ -141,12 +140,12 @@ class CalibratedRanges(Rule):
             return {}
         low, high = answers.ranges
         return {
-            "grade_low": pick(run.grades, low),
-            "grade_high": pick(run.grades, high),
+            "grade_low": [run.grades[grade] for grade in low],
+            "grade_high": [run.grades[grade] for grade in high],
         }
 
     def settled(self, run: Trained) -> dict[str, Any]:
-        return {"range": plain(self.rule.promise)}
+        return {"range": json_values(self.rule.promise)}
 
     def fitted(self) -> dict[str, FittedTo]:
         return {"ranges": "calibration"}

@@ -16,7 +16,7 @@ from srjt.inference.aspects import (
     register_aspect,
 )
 from srjt.inference.labels import ValidationLabels
-from srjt.plain import plain
+from srjt.json_values import json_values
 from srjt.settings import setting
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ class ReferralRule(Rule):
         rule = {
             "grade": run.grades.show(self.position),
             "threshold": self.threshold,
-            "origin": plain(self.origin),
+            "origin": json_values(self.origin),
         }
         return {"refer": rule}
 
@@ -275,7 +275,7 @@ class Curved:
         for name, curve in vars(self).items():
             if hasattr(curve, "_make"):
                 values[name] = curve._make(map(thin, curve))
-        return dict(plain(values))
+        return dict(json_values(values))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -176,13 +176,20 @@ def across_folds(done: Analysis) -> AcrossFolds | None:
     return AcrossFolds(gain=gain, folds=len(np.unique(fitted.fold)), samples=counted)
 
 
+def verdict_of_both(test_side: Verdict, all_patients: Verdict) -> Verdict:
+    """All patients may show a gain that the test side is too small for, and nothing else."""
+    if test_side == "unclear" and all_patients == "better":
+        return "better"
+    return test_side
+
+
 def verdict_of(done: Analysis, across: AcrossFolds | None) -> tuple[Verdict, str, str]:
     """The verdict against one grade for all, with title and lead. Where the test side is too small
     to show a gain, all patients may show it."""
-    verdict = evaluation_facts(done.evaluation).verdict
+    of_test_side = evaluation_facts(done.evaluation).verdict
     title, lead = judgement(done.evaluation)
-    if verdict != "unclear" or across is None or across.gain.verdict != "better":
-        return verdict, title, lead
+    if across is None or verdict_of_both(of_test_side, across.gain.verdict) == of_test_side:
+        return of_test_side, title, lead
     title = f"Better than one grade for all, by {METRICS['mae'].long_name}"
     return "better", title, f"{across.sentence()} The test side alone is too small. {lead}"
 

@@ -365,7 +365,7 @@ def _least_certain(
 def _graded_alike(asked: Answering) -> Answering:
     """The options of the grades alone, as far as the predictions that a run keeps can be answered
     by them."""
-    names = ("network", "optimise", "decoding", "label_noise", "recalibrate", "per", "pool")
+    names = ("network", "target_metric", "decoding", "label_noise", "recalibrate", "per", "pool")
     return Answering(**{name: getattr(asked, name) for name in names})
 
 

@@ -16,9 +16,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from srjt.auditing import folder as audit_folder
-from srjt.auditing.audit import Audit
+from srjt.auditing.audit import Audit, DoubtfulLabels
 from srjt.auditing.scores import READINGS_REMAIN, WITHIN, judges_labels
-from srjt.data.grades import Grades
+from srjt.data.grades import Grades, positions
+from srjt.data.thumbnails import thumbnail
 from srjt.errors import SrjtError, count_of, few
 from srjt.noise.model import FORMS
 from srjt.reports import sections
@@ -218,6 +219,30 @@ def audited_page(found: Audit) -> Page:
     return _page(found.facts, found.summary, found.scores, found.readings, picture, found.folder)
 
 
+@page_of.register(DoubtfulLabels)
+def doubtful_page(doubtful: DoubtfulLabels) -> Page:
+    """The most doubtful labels alone, all with their pictures."""
+    worst = doubtful.table.assign(image=doubtful.table["id"])
+    if not doubtful.judged:
+        worst = worst.assign(suggested="")
+    if not (doubtful.judged and doubtful.determined):
+        worst = worst.assign(quality=np.nan)
+    place = positions(doubtful.samples.ids)
+
+    def picture(name: str) -> str:
+        return thumbnail(doubtful.samples, place[name], size=sections.PICTURE)
+
+    section = doubtful_section(worst, None, "label", picture, judged=doubtful.judged)
+    return Page(
+        kind="Label audit",
+        title=doubtful.samples.describe(),
+        lead="",
+        warnings=[doubtful.caveat] if doubtful.caveat else [],
+        sections=[replace(section, brief=True)],
+        tiles=len(worst),
+    )
+
+
 def _page(
     facts: Mapping[str, Any],
     summary: Mapping[str, Any],
@@ -334,7 +359,7 @@ def _thumbnail(folder: Path, name: str) -> str:
 
 def doubtful_section(
     worst: pd.DataFrame,
-    total: int,
+    total: int | None,
     noun: str,
     picture: Callable[[str], str],
     *,
@@ -344,8 +369,8 @@ def doubtful_section(
     """A gallery, or without pictures a table.
 
     worst: id, grade, suggested ("" if none), quality (not a number if it says nothing), image, and
-    reader and twins if there are any. file: has all of them. judged: whether their order is that of
-    doubt.
+    reader and twins if there are any. total: how many ``file`` has; None: there is no file. judged:
+    whether their order is that of doubt.
     """
     numbers = bool(worst["quality"].notna().any())
     slug = file.removesuffix(".csv")
@@ -372,7 +397,7 @@ def doubtful_section(
         worst[[name for name in columns if name in worst]].rename(columns={"id": "sample"}),
         title="",
         slug=f"worst-{slug}",
-        caption=f"All are in {file}.",
+        caption="" if total is None else f"All are in {file}.",
         formats={"quality": _probability},
     )
     return Section(slug, heading, tables=[table])

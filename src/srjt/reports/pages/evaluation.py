@@ -206,7 +206,7 @@ def what_helps(evaluation: Evaluation, *, ranges: bool) -> str:
     if evaluation.features:
         parts = ["more training samples of such grades"]
     if evaluation.purpose != "qwk":
-        parts.append("srjt predict --optimise qwk, which gives rare grades more often")
+        parts.append("srjt predict --target-metric qwk, which gives rare grades more often")
     if not ranges:
         parts.append(
             "ranges that hold for each grade (srjt predict --coverage 0.9 --coverage-by grade)"

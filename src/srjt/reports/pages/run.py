@@ -26,10 +26,10 @@ from srjt.studies.results import display_name
 from srjt.training import folder as run_folder
 from srjt.training.baselines import baseline_from, run_baselines
 from srjt.training.checkpoint import HEADER, LAST, MetricRow, kept_epoch, last_epochs, read_metrics
+from srjt.training.choose_head import head_sentence
 from srjt.training.frozen import NO_WEIGHTS, frozen_sentences
 from srjt.training.single_run import finished_metrics
 from srjt.training.starvation import starvation_advice, starved_grades, to_try
-from srjt.training.train import head_sentence
 from srjt.training.trained import Trained, load_run
 
 RESUME = "Run the same command again to resume it."
@@ -256,9 +256,9 @@ def run_page_facts(record: RunRecord) -> RunPageFacts:
     averages = last_epochs(metrics, pooled=record.pooled)
     means = averages[averages["split"] == side]
     scores = dict(zip(means["metric"], means["value"].astype(float), strict=True))
-    score = scores.get(config.optimise, math.nan)
+    score = scores.get(config.target_metric, math.nan)
     baseline = _naive(record, side)
-    naive = float(getattr(baseline, config.optimise, math.nan))
+    naive = float(getattr(baseline, config.target_metric, math.nan))
     epochs = metrics.loc[metrics["split"] == side, "epoch"]
     rows = [MetricRow(*row) for row in metrics.itertuples(index=False)]
     grades = record.facts.grades.shown
@@ -287,12 +287,12 @@ def run_page_facts(record: RunRecord) -> RunPageFacts:
         answers=record.evaluation is not None,
         side=side,
         samples=f"the {side} side, by the networks' own grades",
-        metric=METRICS[config.optimise].long_name,
+        metric=METRICS[config.target_metric].long_name,
         scores=scores,
         score=score,
         baseline=baseline,
         naive=naive,
-        verdict=Gain(metric=config.optimise, score=score, naive=naive).verdict,
+        verdict=Gain(metric=config.target_metric, score=score, naive=naive).verdict,
         untested="Without the networks' answers chance cannot be judged.",
         truth="label_precision" in set(metrics["metric"]),
         wrong=_wrong_labels(record),
@@ -301,7 +301,7 @@ def run_page_facts(record: RunRecord) -> RunPageFacts:
         head=head,
         starved=", ".join(grade for grade in grades if grade in starved),
         starved_advice=_starved_advice(config.method),
-        **vars(sides_apart(record.sides, config.optimise)),
+        **vars(sides_apart(record.sides, config.target_metric)),
     )
 
 

@@ -30,6 +30,7 @@ from srjt.reports.page import (
 )
 from srjt.reports.sections import counts_table, settings_section
 from srjt.reports.table import MISSING, Table, between, data_table
+from srjt.settings import current_names
 from srjt.studies.config import CORRECTED, better_labels, parse_noise
 from srjt.studies.results import (
     PairedTest,
@@ -161,12 +162,17 @@ class Best(NamedTuple):
         return self.names
 
 
+def _target_metric(facts: Mapping[str, Any]) -> Purpose:
+    train = current_names(facts["study"]["train"], warned=False)
+    return train.get("target_metric") or "mae"
+
+
 def study_facts(results: StudyResults) -> StudyFacts:
     """What the sentences are about."""
     runs = results.runs
     study = results.facts
     status = Counter(runs["status"])
-    purpose: Purpose = study["study"]["train"].get("optimise") or "mae"
+    purpose = _target_metric(study)
     gains = _gains(results, purpose)
     metric = METRICS[purpose]
     folds = runs["fold"].nunique()
@@ -519,7 +525,7 @@ def _held_out(results: StudyResults) -> list[Table]:
     noises = study_figures.study_noises(results)
     if not names:
         return []
-    purpose = str(results.facts["study"]["train"].get("optimise", "mae"))
+    purpose = _target_metric(results.facts)
     naive = results.naive.assign(method=study_tables.NAIVE_LABEL.capitalize(), variant="")
     scores = pd.concat([study_tables.finished(results), naive])
     scores["method"] = list(map(display_name, scores["method"], scores["variant"]))

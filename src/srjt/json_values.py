@@ -8,7 +8,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 
-def plain(value: Any, *, whole: bool = False) -> Any:
+def json_values(value: Any, *, whole: bool = False) -> Any:
     """As JSON keeps it: dataclasses and named tuples as dicts, arrays as lists, a DataFrame as a
     list of its rows, None where a number is not finite.
 
@@ -17,7 +17,7 @@ def plain(value: Any, *, whole: bool = False) -> Any:
     """
     if is_dataclass(value):
         if not whole and hasattr(value, "to_dict"):
-            return plain(value.to_dict())
+            return json_values(value.to_dict())
         value = {field.name: getattr(value, field.name) for field in fields(value) if field.repr}
     elif hasattr(value, "_asdict"):
         value = value._asdict()
@@ -26,17 +26,17 @@ def plain(value: Any, *, whole: bool = False) -> Any:
     elif hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, Mapping):
-        return {str(name): plain(part) for name, part in value.items()}
+        return {str(name): json_values(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(part) for part in value]
+        return [json_values(part) for part in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
 
 
-class Plain:
+class DictMixin:
     """A result that is plain values, too; None where something is undefined."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return dict(plain(self, whole=True))
+        return dict(json_values(self, whole=True))
