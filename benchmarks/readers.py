@@ -415,13 +415,14 @@ def til(args: argparse.Namespace) -> None:
     FOLDER: readings.csv (item, reader, grade) and expert_panel.csv (item, reader, grade), of
     regions of pathology slides. The truth is the lower median of the panel. Of each item two or
     three readings are drawn, as many as people usually have. Errors that readers share have no
-    direction, so the posterior of every amount follows from one fit. Nothing was chosen on these
-    data.
+    direction, so the posterior of every amount follows from one fit. Experts err, too: ``panel`` is
+    the mean log-likelihood of all their readings, relative to that of experts who know nothing.
     """
     table = pd.read_csv(args.folder / "readings.csv").dropna(subset=["grade"])
     panel = pd.read_csv(args.folder / "expert_panel.csv").dropna(subset=["grade"])
     truth = panel.groupby("item")["grade"].quantile(0.5, interpolation="lower").astype(int)
     classes = int(max(table["grade"].max(), truth.max())) + 1
+    likelihood = panel_likelihood(panel, classes=classes)
     rows: list[dict[str, object]] = []
     for draw, count in product(range(args.draws), (2, 3)):
         mixed = table.sample(frac=1.0, random_state=args.first_seed + draw)
@@ -438,10 +439,12 @@ def til(args: argparse.Namespace) -> None:
         }
         answers |= {"votes": votes(readings), "smoothed votes": smoothed_votes(readings)}
         true = truth.reindex(items[judged]).to_numpy()
+        by_true = likelihood.reindex(items[judged]).to_numpy()
         for name, p in answers.items():
-            rows.append(
-                {"draw": draw, "readings": count, "method": name, **scores(p[judged], true)}
-            )
+            blurred = 0.99 * p[judged] + 0.01 / classes
+            told = {"panel": float(np.log((blurred * by_true).sum(axis=1)).mean())}
+            known = {"draw": draw, "readings": count, "method": name}
+            rows.append(known | scores(p[judged], true) | told)
     table = pd.DataFrame(rows)
     if args.out is not None:
         table.round(5).to_csv(args.out, index=False)
@@ -449,11 +452,22 @@ def til(args: argparse.Namespace) -> None:
         f"{truth.size} regions with a panel of experts, {args.draws} draws of two and of three readings"
     )
     print(
-        table.groupby("method", sort=False)[["log-loss", "MAE", "calibration error"]]
+        table.groupby("method", sort=False)[["log-loss", "MAE", "calibration error", "panel"]]
         .mean()
         .round(3)
         .to_string()
     )
+
+
+def panel_likelihood(panel: pd.DataFrame, *, classes: int) -> pd.DataFrame:
+    """A row for each item, a column for each true grade: how likely the readings of the experts are
+    if it is true, who err independently, relative to the mean over the grades."""
+    panel = panel.drop_duplicates(["item", "reader"])
+    item, items = pd.factorize(panel["item"])
+    reader, _ = pd.factorize(panel["reader"])
+    readings = make_readings(item, reader, panel["grade"].to_numpy(int), classes=classes)
+    found = consensus(readings, shared_errors=0.0)
+    return pd.DataFrame(found.posterior / found.prior, index=items)
 
 
 def million(args: argparse.Namespace) -> None:

@@ -5,6 +5,8 @@ import gc
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import wraps
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ for library in ("OMP", "OPENBLAS", "MKL"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")  # read when NumPy is imported
 
 os.environ["SRJT_OFFLINE"] = "1"  # no test downloads weights, wherever it runs
+os.environ["TORCH_HOME"] = os.path.join(os.path.dirname(__file__), "no-weights")  # nor finds any
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # tests open sessions of onnxruntime themselves
 
 # Whatever the environment says: without bytecode every process compiles all tests again, which
@@ -33,8 +36,29 @@ settings.load_profile("srjt")
 def pytest_configure(config: pytest.Config) -> None:
     """The process that only hands out tests to others need not import torch."""
     if config.getoption("dist", "no") == "no" or hasattr(config, "workerinput"):
+        draw_images_once()
         for name in FIXTURES:
             config.pluginmanager.import_plugin(f"fixtures.{name}")
+
+
+def draw_images_once() -> None:
+    """Many tests generate the same synthetic images, which takes as long as to train on them."""
+    from srjt.data import synthetic
+
+    real = synthetic.generate
+    drawn: dict[Any, Any] = {}
+
+    @wraps(real)
+    def generate(**options: Any) -> Any:
+        key = tuple(sorted(options.items()))
+        if "progress" in options:
+            return real(**options)
+        if key not in drawn:
+            drawn[key] = real(**options)
+        made = drawn[key]
+        return replace(made, table=made.table.copy(), arrays=made.arrays.copy())
+
+    synthetic.generate = generate
 
 
 def pytest_collection_finish() -> None:
@@ -67,9 +91,11 @@ def no_fsync() -> Iterator[None]:
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """For pages of which only the text is tested: figures are empty, because drawing takes most of
     the time."""
-    monkeypatch.setattr(
-        "srjt.reports.figures.canvas.figure_bytes", lambda *_, **options: b"<svg></svg>"
-    )
+    from fixtures.blank import Blank
+
+    canvas = "srjt.reports.figures.canvas"
+    monkeypatch.setattr(f"{canvas}.new_figure", lambda width, height: Blank())
+    monkeypatch.setattr(f"{canvas}.figure_bytes", lambda *_, **options: b"<svg></svg>")
 
 
 @pytest.fixture(scope="module")

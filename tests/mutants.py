@@ -57,6 +57,10 @@ MUTANTS = read(TABLE.read_text(encoding="utf-8"))
 
 def mutated(mutant: Mutant, text: str) -> str:
     """The source of the file with this one change; a MutantError says why there is none."""
+    return ast.unparse(mutated_tree(mutant, text)) + "\n"
+
+
+def mutated_tree(mutant: Mutant, text: str) -> ast.Module:
     tree = ast.parse(text)
     _, _, name = mutant.function.partition(": ")
     place = _find(tree, name)
@@ -75,8 +79,8 @@ def mutated(mutant: Mutant, text: str) -> str:
     if len(found) != 1:
         times = f"occurs {len(found)} times" if found else "does not occur"
         raise MutantError(f"{mutant.name}: {wanted!r} {times} in {mutant.function}")
-    changed = _Replace(found[0], new).visit(tree)
-    return ast.unparse(ast.fix_missing_locations(changed)) + "\n"
+    _Replace(found[0], new).visit(tree if found[0] is place else place)
+    return tree
 
 
 class _Replace(ast.NodeTransformer):
@@ -102,12 +106,13 @@ def _parsed(mutant: Mutant, source: str) -> ast.AST:
 
 def _find(tree: ast.Module, name: str) -> ast.AST | None:
     """The function, the class or the assignment of this qualified name."""
-    place: ast.AST = tree
+    place: ast.AST | None = tree
     for part in name.split("."):
-        inner = [node for node in ast.walk(place) if node is not place and part in _names(node)]
-        if not inner:
+        inner = ast.walk(place)
+        next(inner)  # the place itself
+        place = next((node for node in inner if part in _names(node)), None)
+        if place is None:
             return None
-        place = inner[0]
     return place
 
 

@@ -22,6 +22,7 @@ from PIL import Image
 from srjt import methods
 from srjt.data import Manifest, folds, write_splits
 from srjt.inference import aspects
+from srjt.training import frozen
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -140,6 +141,7 @@ def here(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
         methods, "_REGISTRY", dict(methods._REGISTRY)
     )  # methods that a page adds are its own
     monkeypatch.setattr(aspects, "_ASPECTS", dict(aspects._ASPECTS))
+    monkeypatch.setitem(frozen.SMALL, "epochs", 2)  # without weights, this network is trained
     return tmp_path / "here"
 
 
@@ -172,7 +174,7 @@ def srjt(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("page", pages())
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("here", "undrawn")
 def test_the_code_of_a_page_runs(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = types.ModuleType("page_" + re.sub(r"\W", "_", page.stem))
     monkeypatch.setitem(

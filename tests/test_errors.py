@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import pickle
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -60,13 +60,20 @@ ERRORS = {"SrjtError", "UnknownNameError", "NoValidationError"}
 SOURCE = Path(srjt.errors.__file__).parent
 
 
-def errors_made() -> Iterator[tuple[str, ast.expr | None]]:
+@cache
+def errors_made() -> list[tuple[str, ast.expr | None]]:
     """Where the package makes an error, and the expression that is its code."""
+    made = []
     for file in sorted(SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text())):
+        text = file.read_text(encoding="utf-8")
+        if not any(f"{name}(" in text for name in ERRORS):
+            continue
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ERRORS:
                 given = {keyword.arg: keyword.value for keyword in node.keywords}
-                yield f"{file.relative_to(SOURCE).as_posix()}:{node.lineno}", given.get("code")
+                place = f"{file.relative_to(SOURCE).as_posix()}:{node.lineno}"
+                made.append((place, given.get("code")))
+    return made
 
 
 def test_every_error_has_a_code_of_the_list() -> None:

@@ -422,6 +422,7 @@ def test_rows_of_weight_zero_teach_nothing(network: str) -> None:
     assert scores[1] > 0.75
 
 
+@pytest.mark.slow
 def test_a_weight_is_about_a_number_of_rows() -> None:
     settings = {"network": "odds", "noise_rate": 0.0, "method": "standard"}
     near, far = [], []

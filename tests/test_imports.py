@@ -4,6 +4,7 @@ import ast
 import importlib
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -50,12 +51,20 @@ FRONT_DOORS = {"srjt", "srjt.__main__"}  # they import what they show
 UP = {("srjt.notebook", "srjt.reports.page"), ("srjt.notebook", "srjt.reports.report")}
 
 
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Those within a node, whatever block they are in: expressions, most of a file, have none."""
+    for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for inner in getattr(node, block, []):
+            yield inner
+            yield from statements(inner)
+
+
 @cache
 def imports(path: Path) -> list[str]:
     """Every module of ours that a file imports, wherever in the file: at the top, in a function,
     for types."""
     modules = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in statements(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             modules += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -117,7 +126,7 @@ def test_the_benchmarks_import_what_exists() -> None:
     missing = [
         f"{script.name}: {node.module}.{alias.name}"
         for script in (Path(__file__).parents[1] / "benchmarks").rglob("*.py")
-        for node in ast.walk(ast.parse(script.read_text(encoding="utf-8")))
+        for node in statements(ast.parse(script.read_text(encoding="utf-8")))
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "srjt"
         for alias in node.names
         if f"{node.module}.{alias.name}" not in MODULES

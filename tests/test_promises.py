@@ -8,18 +8,24 @@ import importlib
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
+
+from srjt.ordinal.baseline import one_grade
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "benchmarks"))
 promises = importlib.import_module("promises")
 register = importlib.import_module("promised.register")
 simulations = importlib.import_module("promised.simulations")
-Setting = importlib.import_module("promised.population").Setting
+scores = importlib.import_module("promised.scores")
+population = importlib.import_module("promised.population")
+Setting = population.Setting
 
 # A field, a text or the result of a function that promises something.
 FIELD = re.compile(r"(^|_)interval$|^p_value$|^adjusted$|^lower_bound$")
@@ -155,6 +161,7 @@ SMALL = {  # simulation: settings, trials
     "plans": (1, 8),
     "pilots": (1, 20),
     "equal": (2, 20),
+    "union": (2, 20),
     "folds": (1, 60),
     "curves": (2, 5),
     "judged": (1, 30),
@@ -164,7 +171,17 @@ SMALL = {  # simulation: settings, trials
     "by-doubt": (2, 40),
     "looks": (2, 40),
 }
-LARGER = ("labels", "audits", "verified", "twice", "chance", "truth", "consensus", "beside")
+LARGER = (
+    "labels",
+    "audits",
+    "verified",
+    "twice",
+    "chance",
+    "truth",
+    "consensus",
+    "consensus-twice",
+    "beside",
+)
 # Simulations that show a promise that is not kept yet: whoever mends it takes the name away.
 NOT_YET: set[str] = set()
 
@@ -209,6 +226,17 @@ def test_promises_about_labels_and_readers_are_kept(name: str) -> None:
 
 def test_every_simulation_is_in_a_test() -> None:
     assert {*SMALL, *LARGER} == {simulation.name for simulation in simulations.SIMULATIONS}
+
+
+@pytest.mark.parametrize("setting", simulations.UNION, ids=str)
+def test_answers_without_a_gain_have_none(setting: Any) -> None:
+    """Simulated levels are those of answers that are exactly as good as one grade for all."""
+    many = replace(setting, patients=40_000, images=1)
+    rng = np.random.default_rng(0)
+    true, answers, counts = scores._no_gain(many, population.draw(many, rng), rng)
+    gain = np.abs(true - one_grade(counts, "mae")) - np.abs(true - answers)
+    assert gain.std() > 0.1
+    assert abs(gain.mean()) < 3 * gain.std() / len(gain) ** 0.5
 
 
 # The runner, with a register of three promises whose simulations are coins.

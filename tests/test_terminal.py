@@ -55,7 +55,7 @@ def test_no_module_writes_to_the_terminal_in_another_way() -> None:
     found: dict[str, set[str]] = {}
     for path in sorted(SOURCE.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
-        if not re.search(MAY_WRITE, text):
+        if not re.search(rf"\b(?:{MAY_WRITE})\(|rich\.console", text):
             continue
         tree = ast.parse(text)
         calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))

@@ -23,10 +23,12 @@ from cases import Case, Floats, Ints, cases
 
 from methods import METHODS, Method
 from srjt.ordinal import metrics
+from srjt.studies.results import corrected_t_test
 
 DECAYS = (1.0, 0.3, 0.1, 0.03, 0.01)
 STEPS = 40
 RATE = 0.05
+TEST_TO_TRAIN = 1 / 3  # a fold is for testing, three are for training
 SCORES = ("MAE", "macro_f1", "log_loss")
 KEY = ("set", "seed", "fold", "method")
 
@@ -89,18 +91,27 @@ def run(args: argparse.Namespace) -> None:
 
 
 def table(args: argparse.Namespace) -> None:
-    """Means over folds and seeds, and how far a method is from the best: paired by fold and seed,
-    with the standard error over the means of the folds."""
+    """Means over folds and seeds, and how far each method is from another one (the best, unless one
+    is named), with the interval and p of Nadeau and Bengio's corrected test of the folds."""
     runs = pd.read_csv(args.out)
     for name, of_set in runs.groupby("set", sort=False):
         for score in SCORES:
-            wide = of_set.pivot_table(index=["seed", "fold"], columns="method", values=score)
-            wide = wide[[method for method in METHODS if method in wide]]
+            wide = of_set.pivot_table(index=["fold", "seed"], columns="method", values=score)
             sign = -1.0 if score == "macro_f1" else 1.0
-            best = (sign * wide.mean()).idxmin()
-            off = (wide.sub(wide[best], axis=0)).groupby("fold").mean()
-            shown = {"mean": wide.mean(), "behind": off.mean(), "error": off.sem()}
-            print(f"\n{name}, {score}\n{pd.DataFrame(shown).round(4).to_string()}")
+            other = args.against or (sign * wide.mean()).idxmin()
+            rows = {}
+            for method in METHODS:
+                off = (wide[method] - wide[other]).unstack("seed").to_numpy()
+                test = corrected_t_test(off, test_train_ratio=TEST_TO_TRAIN)
+                rows[method] = [
+                    wide[method].mean(),
+                    test.difference,
+                    test.low,
+                    test.high,
+                    test.p_value,
+                ]
+            shown = pd.DataFrame(rows, index=["mean", "difference", "low", "high", "p"]).T
+            print(f"\n{name}, {score}, compared with {other}\n{shown.round(4).to_string()}")
 
 
 def main() -> None:
@@ -118,6 +129,7 @@ def main() -> None:
         command.set_defaults(run=run, set=name)
     shown = commands.add_parser("table")
     shown.add_argument("out", type=Path)
+    shown.add_argument("--against", choices=METHODS, help="compare with this method")
     shown.set_defaults(run=table)
     args = parser.parse_args()
     torch.set_num_threads(1)

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from promised.population import Ints, Sample, Setting, draw, many, seeded
+from promised.population import Floats, Ints, Sample, Setting, draw, many, seeded
 from promised.scores import Held, answers_of, confusion, holds
 from srjt.inference.true_scores import true_scores
 from srjt.ordinal.metrics import METRICS
@@ -97,9 +97,8 @@ def agree(setting: Setting, rng: np.random.Generator) -> Held:
     return held
 
 
-def read_twice(setting: Setting, rng: np.random.Generator) -> Readings:
+def read_twice(setting: Setting, sample: Sample, rng: np.random.Generator) -> Readings:
     """All readers read all items twice; half of the variance of a reader's error comes back."""
-    sample = draw(setting, rng)
     shape = (len(sample), setting.readers)
     own = sample.severity[:, None] + BLUR * np.sqrt(0.5) * rng.normal(size=shape)
     noise = BLUR * np.sqrt(0.5) * rng.normal(size=(*shape, 2))
@@ -123,14 +122,15 @@ OF_A_READER = ("exact", "kappa", "difference", "limit_low", "limit_high")
 def true_repeats(setting: Setting) -> dict[str, float]:
     """Of many items."""
     few = Setting(**{**vars(setting), "patients": max(5000, 30_000 // (setting.images or 4))})
-    found = repeats_of(read_twice(few, seeded("repeats", setting)), resamples=0)
+    rng = seeded("repeats", setting)
+    found = repeats_of(read_twice(few, draw(few, rng), rng), resamples=0)
     assert found is not None
     truths = {name: float(found.by_reader[name][0]) for name in OF_A_READER}
     return truths | {"all": found.exact.value, "between": found.exact_between.value}
 
 
 def read_again(setting: Setting, rng: np.random.Generator) -> Held:
-    found = repeats_of(read_twice(setting, rng), resamples=RESAMPLES)
+    found = repeats_of(read_twice(setting, draw(setting, rng), rng), resamples=RESAMPLES)
     assert found is not None
     truth = true_repeats(setting)
     held = {
@@ -144,6 +144,26 @@ def read_again(setting: Setting, rng: np.random.Generator) -> Held:
     return held
 
 
+def agreed_twice(setting: Setting, rng: np.random.Generator) -> Held:
+    """How often readers err who have read every item twice, where the weight of second readings is
+    estimated."""
+    sample = draw(setting, rng)
+    table = read_twice(setting, sample, rng)
+    wrong = table.grade != sample.true[table.item]
+    rates = np.bincount(table.reader, wrong) / np.bincount(table.reader)
+    found = consensus(table, repeats="estimated")
+    return _rates_hold(found, rates, float(wrong.mean()))
+
+
+def _rates_hold(found: Consensus, rates: Floats, overall: float) -> Held:
+    """rates: (R,) the share of wrong readings of each reader."""
+    low, high = found.noise_rate_interval
+    return {
+        "each": float(((low - 1e-9 <= rates) & (rates <= high + 1e-9)).mean()),
+        "all": holds((0.0, *found.overall_noise_rate_interval), overall),
+    }
+
+
 def agreed(setting: Setting, rng: np.random.Generator) -> Held:
     """The consensus: how often readers err, and it; a network's scores against the truth."""
     sample = draw(setting, rng)
@@ -154,12 +174,11 @@ def agreed(setting: Setting, rng: np.random.Generator) -> Held:
     rates = np.array(
         [float((graded[:, reader] != sample.true).mean()) for reader in range(setting.readers)]
     )
-    low, high = found.noise_rate_interval
     least, most = found.error_interval
     error = float((found.grade != sample.true).mean())
+    in_intervals = _rates_hold(found, rates, float(wrong.mean()))
     held = {
-        "reader-rates: each": float(((low - 1e-9 <= rates) & (rates <= high + 1e-9)).mean()),
-        "reader-rates: all": holds((0.0, *found.overall_noise_rate_interval), float(wrong.mean())),
+        **{f"reader-rates: {name}": value for name, value in in_intervals.items()},
         "reader-bias": _biases_hold(found, graded, sample.true),
         "consensus-error": holds((error, least, most), error),
     }

@@ -30,7 +30,7 @@ from srjt.inference.sample_size import (
 )
 from srjt.inference.subgroups import Subgroups, group_by, judge_subgroups
 from srjt.ordinal import metrics
-from srjt.ordinal.baseline import gain_over_one_grade
+from srjt.ordinal.baseline import gain_over_one_grade, one_grade
 from srjt.ordinal.decisions import (
     areas,
     operating_point,
@@ -39,6 +39,7 @@ from srjt.ordinal.decisions import (
 )
 from srjt.ordinal.metrics import METRICS, Interval
 from srjt.ordinal.ranges import patient_weights
+from srjt.reports.pages.analysis import verdict_of_both
 from srjt.reports.pages.study import learning_curve_section
 from srjt.studies.results import NAIVE_COLUMNS, StudyResults, corrected_t_test
 
@@ -384,6 +385,42 @@ def _no_better(
     true = (rng.random(len(sample)) < second).astype(np.int64)
     wrong = (true == 0) & (rng.random(len(sample)) < setting.far / (1.0 - second))
     return true, np.where(wrong, last, true), np.eye(setting.grades)[0]
+
+
+def by_test_side_or_all(setting: Setting, rng: np.random.Generator) -> Held:
+    """Two networks that are as good as one grade for all: one is judged on a fifth of the patients,
+    the other on all of them. Is the gain said to be there?"""
+    sample = draw(setting, rng)
+    verdicts = []
+    for rows in (sample.owner % 5 == 0, sample.owner >= 0):
+        true, answers, counts = _no_gain(setting, sample, rng)
+        gain = gain_over_one_grade(
+            true[rows],
+            answers[rows],
+            training_counts=counts,
+            metric="mae",
+            groups=sample.owner[rows].astype(str).tolist(),
+            resamples=RESAMPLES,
+        )
+        verdicts.append(gain.verdict)
+    return {"mae": float(verdict_of_both(*verdicts) == "better")}
+
+
+def _no_gain(
+    setting: Setting, sample: Sample, rng: np.random.Generator
+) -> tuple[Ints, Ints, Floats]:
+    """As ``_no_better``, by the absolute error: answers are the median grade, but for some patients
+    one grade nearer to the true one, and for as many, whose grade is the median, one grade off."""
+    if setting.far:
+        return _no_better(setting, sample, rng)
+    middle = one_grade(setting.shares, "mae")
+    at_median = float(setting.shares[middle])
+    odds = (1.0 - at_median) / at_median
+    off = np.where(sample.true == middle, min(1.0, odds), min(1.0, 1.0 / odds))
+    moved = rng.random(setting.patients)[sample.owner] < 0.5 * off
+    aside = 1 if middle == 0 else -1
+    step = np.where(sample.true == middle, aside, np.sign(sample.true - middle))
+    return sample.true, middle + moved * step, setting.shares
 
 
 # Studies: folds that share training data.

@@ -162,6 +162,12 @@ CONSENSUS = (
     Setting(patients=100, grades=7, readers=5),
     Setting(patients=150, readers=3, noise="shared", rate=readers.MISLED),
 )
+READ_TWICE = (
+    Setting(network="", patients=60, readers=3),
+    Setting(network="", patients=30, images=0, readers=3, rare=True),
+    Setting(network="", patients=100, grades=2, readers=2),
+    Setting(network="", patients=100, grades=7, readers=4),
+)
 BESIDE = (
     Setting(network="", patients=100, readers=3),
     Setting(network="", patients=20, readers=3),
@@ -187,6 +193,14 @@ EQUAL = (
     Setting(patients=10),
     Setting(patients=300, grades=10, images=4),
     Setting(patients=50, network="nearly perfect", far=0.02),
+)
+UNION = (
+    Setting(patients=50, images=0),
+    Setting(patients=60, images=20, rare=True),
+    Setting(patients=100, grades=2),
+    Setting(patients=300, grades=10, images=4),
+    Setting(patients=300, far=0.02),
+    Setting(patients=1000, rare=True),
 )
 FOLDS = (
     Setting(network="", patients=100),
@@ -250,6 +264,13 @@ SIMULATIONS = (
         trial=scores.by_chance,
         trials=400,
         settings=EQUAL,
+    ),
+    Simulation(
+        name="union",
+        promises=("analyse-better",),
+        trial=scores.by_test_side_or_all,
+        trials=400,
+        settings=UNION,
     ),
     Simulation(
         name="folds",
@@ -351,6 +372,13 @@ SIMULATIONS = (
         trial=readers.agreed,
         trials=20,
         settings=CONSENSUS,
+    ),
+    Simulation(
+        name="consensus-twice",
+        promises=("reader-rates-repeats",),
+        trial=readers.agreed_twice,
+        trials=40,
+        settings=READ_TWICE,
     ),
     Simulation(
         name="beside",

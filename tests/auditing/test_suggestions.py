@@ -45,28 +45,19 @@ def offered(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("rate", "blur"),
-    [
-        (0.05, 1.6),
-        (0.05, 2.0),
-        (0.31, 2.0),
-        pytest.param(
-            0.31,
-            1.6,
-            marks=pytest.mark.xfail(
-                strict=True, reason="the new estimate lets few labels be doubted, 52 % rightly"
-            ),
-        ),
-    ],
-)
-def test_networks_that_see_little_suggest_nothing_that_harms(rate: float, blur: float) -> None:
-    scores, summary = audited(cross_fit(blur=blur, rate=rate))
+@pytest.mark.parametrize("blur", [1.6, 2.0])
+@pytest.mark.parametrize(("rate", "mostly_right"), [(0.05, False), (0.31, True)])
+def test_networks_that_see_little_suggest_nothing_that_harms(
+    rate: float, mostly_right: bool, blur: float
+) -> None:
+    """Another grade is likelier than the label for some images; where few labels are wrong, so are
+    most of these grades."""
+    scores, summary = audited(cross_fit(blur=blur, rate=rate, samples=1440))
     likelier = scores[scores["distance"] > 0]
-    assert len(likelier) > 20  # these would have been suggested, and most are wrong:
+    assert len(likelier) > 30
     names = np.array(["0", "1", "2", "3", "4"])
     best = names[likelier[[f"p_{grade}" for grade in range(5)]].to_numpy().argmax(axis=1)]
-    assert (best == likelier["true_grade"]).mean() < 0.5
+    assert ((best == likelier["true_grade"]).mean() > 0.5) == mostly_right
     found = offered(scores)
     assert not len(found) or (found["suggested"] == found["true_grade"]).mean() >= 0.5
     assert len(found) < len(likelier) / 4

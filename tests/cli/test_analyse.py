@@ -69,6 +69,13 @@ def test_one_command_makes_the_page(
         assert code == 0, (words, err)
     assert served
 
+    # sides of other rows do not belong to the model
+    sides = Path("analysis/splits.csv").read_bytes()
+    table.iloc[:-3].to_csv(own, index=False)
+    assert "other rows or patients" in command.refuses("analyse", own, *TINY, "--quiet")
+    assert Path("analysis/splits.csv").read_bytes() == sides
+    table.to_csv(own, index=False)
+
     # again: nothing is trained twice
     weights = Path("analysis/model/weights.safetensors").stat().st_mtime_ns
     code, out, _ = command("analyse", own, *TINY, "--method", "sord")

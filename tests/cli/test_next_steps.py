@@ -145,7 +145,7 @@ def test_next_steps_of_a_training_and_an_audit(
     )
     monkeypatch.setattr("srjt.auditing.review_app.open_browser", lambda server: None)
     code, out, _ = command(
-        "train", labelled, "--fold", "0", "--out", "run", "--method", "standard", *TINY
+        "train", labelled, "--fold", "0", "--out", "first", "--method", "standard", *TINY
     )
     for words in next_steps(out):
         assert command(*words)[0] == 0, words
@@ -155,7 +155,54 @@ def test_next_steps_of_a_training_and_an_audit(
         code, after, err = command(*words)
         assert code == 0, (words, err)
     assert len(served) == 1
-    assert next_steps(after) == [["review", "export", "audit", "--out", "labels_clean.csv"]]
+    (words,) = next_steps(after)
+    assert words == ["review", "export", "audit", "--out", "labels_clean.csv"]
+    code, out, err = command(*words)  # although nobody has decided anything
+    assert code == 0, err
+    (words,) = next_steps(out)
+    code, _, err = command(*words, *TINY)
+    assert code == 0, (words, err)
+
+
+@pytest.mark.slow
+def test_next_steps_of_readers(
+    command: Srjt, labelled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From readings to a worklist, to its answers, and to readings again."""
+    table = pd.read_csv(labelled)
+    parts = [table.assign(reader=name).iloc[place::2] for place, name in enumerate(("anna", "bo"))]
+    parts.append(table.assign(reader="carl"))
+    readings = labelled.with_name("readings.csv")
+    pd.concat(parts)[["image", "reader", "grade"]].to_csv(readings, index=False)
+    monkeypatch.setattr("srjt.auditing.review_app.open_browser", lambda server: None)
+    monkeypatch.setattr("srjt.auditing.review_app.serve", lambda session, server, started: None)
+    _, out, _ = command("readers", readings, "--out", "agreed", "--next", "4")
+    (words,) = next_steps(out)
+    code, out, err = command(*words)
+    assert code == 0, err
+    assert "Next: " not in out  # there is nothing to export
+    monkeypatch.setattr(
+        "srjt.auditing.review_app.serve",
+        lambda session, server, started: session.answer(0, 1),
+    )
+    _, out, _ = command(*words)
+    for _ in range(2):  # the export, and the readings with the new ones
+        (words,) = next_steps(out)
+        code, out, err = command(*words)
+        assert code == 0, (words, err)
+    assert words == ["readers", "more_readings.csv"]
+
+
+@pytest.mark.slow
+def test_next_step_of_features(command: Srjt, labelled: Path) -> None:
+    code, out, err = command(
+        "features", labelled, "--backbone", "tiny", "--no-pretrained", "--image-size", "32",
+        "--crop", "28", "--out", "features.npz",
+    )  # fmt: skip
+    assert code == 0, err
+    (words,) = next_steps(out)
+    code, _, err = command(*words, "--epochs", "1", "--device", "cpu")
+    assert code == 0, (words, err)
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from .conftest import Srjt
 @pytest.fixture(autouse=True)
 def quick(undrawn: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither figures nor the intervals of the readers are tested here."""
-    monkeypatch.setattr("srjt.readers.model._DRAWS", 2)
+    monkeypatch.setattr("srjt.readers.intervals._DRAWS", 2)
 
 
 def simulated(

@@ -76,6 +76,23 @@ def test_columns_are_found_by_what_they_hold(make: Make) -> None:
     assert found.manifest.class_counts.tolist() == [10, 10, 10, 10]
 
 
+def test_names_without_a_suffix_are_found_in_a_folder_of_any_name(make: Make) -> None:
+    path = make(folder="fotos", image=None, number=[f"{row:03d}" for row in range(40)])
+    found = inspect_source(path, {})
+    assert found.options == {"image_column": "number", "images": path.parent / "fotos"}
+    assert found.unusable == []
+
+
+def test_a_column_that_may_be_the_patients_is_named_and_not_assumed(make: Make) -> None:
+    cases = [f"F{row // 2}" for row in range(40)]
+    path = make(patient=None, Fall=cases, eye=["l", "r"] * 20, visit=list(range(40)))
+    found = inspect_source(path, {})
+    assert found.perhaps_patients == ("Fall",)
+    assert found.manifest.patients is None
+    assert any("--patient-column Fall." in text for text in inspection_page(found).warnings)
+    assert inspect_source(path, {"patient_column": "Fall"}).perhaps_patients == ()
+
+
 def test_what_is_asked_is_not_guessed(make: Make) -> None:
     path = make(grade=None, badness=graded(), ugliness=graded(row3="1"))
     assert inspect_source(path, {"grade_column": "ugliness"}).options == {

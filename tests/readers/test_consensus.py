@@ -10,8 +10,9 @@ from hypothesis import given, settings, strategies as st
 
 from fixtures.reader_tables import readings_of
 from srjt.errors import SrjtError
-from srjt.readers import Readings, consensus, model
-from srjt.readers.model import _Resampled, design_effect, item_states
+from srjt.readers import Readings, consensus, intervals, model, variants
+from srjt.readers.intervals import _Resampled, design_effect
+from srjt.readers.model import item_states
 from srjt.readers.readings import evidence_of
 
 alone = partial(consensus, shared_errors=0.0)  # readers who err independently
@@ -191,7 +192,7 @@ def test_names_and_order_do_not_matter(seed: int) -> None:
     mixed = replace(mixed, grade=readings.grade[rows], **names)
     # which readings are held out depends on their order: compare fits of the same variant
     evidence = (evidence_of(one, repeats="one reading") for one in (readings, mixed))
-    one, other = (next(model._path(given, alike=False, tolerance=1e-4)) for given in evidence)
+    one, other = (next(variants._path(given, alike=False, tolerance=1e-4)) for given in evidence)
     assert other.posterior[items] == pytest.approx(one.posterior, abs=1e-8)
     assert other.matrices[readers] == pytest.approx(one.matrices, abs=1e-8)
 
@@ -230,7 +231,7 @@ def test_the_result_is_the_mean_of_variants_that_left_out_readings_support() -> 
 def test_a_variant_counts_by_the_root_of_its_likelihood() -> None:
     """Readings of one item are not independent: twice the log-likelihood is needed for the same
     preference."""
-    found = model._weights({(True, 3.0): -100.0, (False, 3.0): -102.0, (True, 10.0): -130.0})
+    found = variants._weights({(True, 3.0): -100.0, (False, 3.0): -102.0, (True, 10.0): -130.0})
     near = np.exp(-1.0)
     assert found[True, 3.0] == pytest.approx(1 / (1 + near))
     assert found[False, 3.0] == pytest.approx(near / (1 + near))
@@ -341,7 +342,7 @@ def test_the_other_readings_of_an_image_are_those_of_other_readers() -> None:
     kim = np.exp(prior) * np.sqrt(
         likelihood[:, 0] * likelihood[:, 2]
     )  # each of the two weighs a half
-    types = model._types_given_others(found.variants.evidence, fit, times=np.ones(2))
+    types = intervals._types_given_others(found.variants.evidence, fit, times=np.ones(2))
     assert types[0] == pytest.approx(kim / kim.sum())
 
 
@@ -349,11 +350,11 @@ def test_independent_repeats_are_other_readings() -> None:
     """A crowd that enters as one reader: each vote is judged by the votes beside it."""
     found = consensus(of([0, 0], [0, 0], [0, 2]), repeats="independent")
     fit = found.variants.fits[0]
-    states, crowd = fit.prior, np.exp(fit.population.log_prior(fit.family))
+    states, crowd = fit.prior, np.exp(fit.log_prior)
     for vote, other in ((0, 2), (2, 0)):
         known = states * fit.matrices[0, :, other]
         crowd = crowd * np.einsum("s,ts->t", known / known.sum(), fit.family.matrices[:, :, vote])
-    types = model._types_given_others(found.variants.evidence, fit, times=np.ones(1))
+    types = intervals._types_given_others(found.variants.evidence, fit, times=np.ones(1))
     assert types[0] == pytest.approx(crowd / crowd.sum())
 
 
@@ -375,7 +376,7 @@ def test_resampling_gives_the_variance_of_a_share() -> None:
         evidence = evidence_of(readings, repeats="one reading")
         start = replace(model.beginning(evidence, alike=True), strength=3.0)
         fit = model.maximise(evidence, start, iterations=30, tolerance=1e-6)
-        found = model._resampled(evidence, fit, share=np.full(readers, 1 / readers))
+        found = intervals._resampled(evidence, fit, share=np.full(readers, 1 / readers))
         expected = wrong * (1 - wrong) / patients
         assert found.rate.mean() == pytest.approx(expected, rel=0.35)  # of ten draws
         assert expected / 4 < readers * found.overall < 4 * expected
@@ -391,18 +392,18 @@ def test_what_resampling_varies_is_added_to_every_interval(monkeypatch: pytest.M
             each = np.full(4, variance)
             return _Resampled(np.full((4, 4, 4), variance), each, each, variance)
 
-        monkeypatch.setattr(model, "_resampled", drawn)
+        monkeypatch.setattr(intervals, "_resampled", drawn)
         found = alone(readings)
         middle = (found.matrices > 0.3) & (
             found.matrices < 0.7
         )  # near 0 and 1 an interval is cut off
-        intervals = [
+        both = [
             found.matrices_interval[:, middle],
             found.bias_interval,
             found.noise_rate_interval,
             np.array(found.overall_noise_rate_interval)[:, None],
         ]
-        return [(high - low) ** 2 for low, high in intervals]
+        return [(high - low) ** 2 for low, high in both]
 
     for without, added in zip(squares(0.0), squares(more), strict=True):
         assert len(added)
@@ -551,63 +552,11 @@ def test_a_hard_item_has_three_times_the_spread() -> None:
 
 def test_the_doubt_of_readers_of_whom_nothing_is_known_is_not_averaged_away() -> None:
     readings = make(items=60, seed=1)[0]
-    variants = model.fit_variants(evidence_of(readings, repeats="one reading"))
+    found = variants.fit_variants(evidence_of(readings, repeats="one reading"))
     share = np.full(len(readings.readers), 1.0 / len(readings.readers))
     known, unknown = (
-        model.reader_intervals(variants, share=share, determined=determined, confidence=0.95)
+        intervals.reader_intervals(found, share=share, determined=determined, confidence=0.95)
         for determined in (True, False)
     )
     widths = [np.diff(one.overall_noise_rate_interval)[0] for one in (known, unknown)]
     assert widths[1] > 1.2 * widths[0]
-
-
-def crowd(seed: int = 0, *, readers: int = 60, items: int = 500) -> tuple[Readings, np.ndarray]:
-    """Five readings of each item, most of them by ten good readers and twenty who nearly always say
-    2; the others say 2 at half of the items."""
-    rng = np.random.default_rng(seed)
-    true = rng.integers(0, 3, size=items)
-    good = np.full((3, 3), 0.1) + 0.7 * np.eye(3)
-    fond = np.eye(3)[[2, 2, 2]]
-    matrices = np.stack([good, 0.05 * good + 0.95 * fond, 0.5 * good + 0.5 * fond])
-    kind = np.repeat([0, 1, 2], [10, 20, readers - 30])
-    reader = np.argsort(rng.random((items, readers)), axis=1)[:, :5].ravel()
-    item = np.repeat(np.arange(items), 5)
-    shares = matrices[kind[reader], true[item]].cumsum(axis=1)
-    grade = (shares < rng.random((len(item), 1))).sum(axis=1).clip(0, 2)
-    return of(item, reader, grade), true
-
-
-@pytest.mark.slow
-def test_who_hardly_looks_does_not_decide_in_a_crowd() -> None:
-    readings, true = crowd()
-    found = consensus(readings)
-    check(found)
-    assert (found.grade == true).mean() > (median_vote(readings) == true).mean() + 0.1
-    rates = found.noise_rate
-    assert rates[:10].max() < rates[10:30].min()
-
-
-def test_a_crowd_averages_all_variants_and_fewer_readers_the_likeliest() -> None:
-    evidence = evidence_of(crowd(items=100)[0], repeats="one reading")
-    assert evidence.crowd
-    variants = model.fit_variants(evidence)
-    assert set(variants.weights) == {1.0 / len(variants.fits)}
-    assert {len(fit.states.grade) for fit in variants.fits} == {3, 18}
-    assert not evidence_of(make(readers=50, count=3)[0], repeats="one reading").crowd
-
-
-def test_errors_are_shared_by_those_who_look() -> None:
-    guesses = np.full((2, 2), 0.5)
-    told = model.information(np.stack([np.eye(2), guesses]), np.array([0.5, 0.5]))
-    assert told == pytest.approx([np.log(2.0), 0.0])
-
-
-def test_each_reader_of_a_crowd_deviates_alone() -> None:
-    states = item_states(2, alike=True)
-    family = np.array([[0.8, 0.2], [0.2, 0.8]])
-    counts = np.stack([[[10.0, 0.0], [0.0, 0.0]], np.zeros((2, 2))])
-    matrices = np.tile(family, (2, 1, 1))
-    alone = model.deviate(matrices, counts, states, strength=10.0, together=False)
-    assert alone[0, 0] == pytest.approx([0.9, 0.1])  # (10 · 0.8 + 10) / 20
-    assert alone[1] == pytest.approx(family)
-    assert model.deviate(matrices, counts, states, strength=10.0)[1, 0, 0] > 0.8

@@ -7,6 +7,7 @@ import hashlib
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,7 @@ import pytest
 from reports.html_tree import Tree
 from srjt.errors import SrjtError
 from srjt.reports.page import Page, Section, page_figures, render, write_page
-from srjt.reports.pages.study import study_facts, study_page
+from srjt.reports.pages.study import study_facts, study_page, verdict_of, warnings_of
 
 FEW = {
     "methods": ("standard", "co-teaching", "co-teaching+ours"),
@@ -105,32 +106,33 @@ def test_failures_come_first_with_their_errors(study) -> None:
     assert "Patients are unknown" in second
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_garg_is_warned_of_where_its_matrix_is_nearly_singular(study) -> None:
     singular = {**FEW, "noises": ("quasi:0.2", "truncated:0.4")}
-    assert "Garg" not in " ".join(study_page(study(**singular)).warnings)  # nobody inverts it
+
+    def warned(**options: Any) -> list[str]:
+        return list(warnings_of(study_facts(study(**options))))
+
+    assert "Garg" not in " ".join(warned(**singular))  # nobody inverts it
     methods = ("standard", "garg")
-    assert (
-        "condition number up to 2"
-        in study_page(study(**{**singular, "methods": methods})).warnings[0]
-    )
-    assert not study_page(study(**{**FEW, "noises": ("quasi:0.2",), "methods": methods})).warnings
+    assert "condition number up to 2" in warned(**{**singular, "methods": methods})[0]
+    assert not warned(**{**FEW, "noises": ("quasi:0.2",), "methods": methods})
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_a_gain_is_measured_on_the_same_runs_only(study) -> None:
     options = {"methods": ("standard", "jocor", "sord"), "noises": ("quasi:0.2",), "folds": 3}
-    assert "that of plain training; no paired test" in study_page(study(**options)).lead
+    _, lead = verdict_of(study_facts(study(**options)))
+    assert "that of plain training; no paired test" in lead
     fewer = study_page(study(**options, statuses={"standard quasi:0.2 1": "failed"}))
     assert "plain training" not in fewer.lead + fewer.key_numbers[1].compared
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_gain_that_no_paired_test_shows_is_called_so(study) -> None:
     for methods, folds, shown in ((("standard", "jocor"), 5, False), (("standard", "jocor+ours"), 5, True),
                                   (("standard", "jocor+ours"), 2, False)):  # fmt: skip
-        page = study_page(study(methods=methods, noises=("quasi:0.2",), folds=folds))
-        assert page.lead.endswith("no paired test shows this difference.") != shown
+        made = study(methods=methods, noises=("quasi:0.2",), folds=folds)
+        _, lead = verdict_of(study_facts(made))
+        assert lead.endswith("no paired test shows this difference.") != shown
 
 
 def test_what_a_study_is_made_of_is_counted_by_its_runs(study) -> None:

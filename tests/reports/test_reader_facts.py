@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The intervals of the readers are not tested here."""
-    monkeypatch.setattr("srjt.readers.model._DRAWS", 2)
+    monkeypatch.setattr("srjt.readers.intervals._DRAWS", 2)
 
 
 # Of nine images, anna reads all and bo the first six; cy gives always the same grade.

@@ -59,6 +59,7 @@ def test_a_split_of_other_data_is_noticed(
             srjt.train(data, split=split, **settings)
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("as_function", [False, True])
 def test_leaks_of_a_given_split_are_said_once(as_function: bool) -> None:
     features = np.random.default_rng(0).normal(size=(30, 20))
@@ -71,6 +72,7 @@ def test_leaks_of_a_given_split_are_said_once(as_function: bool) -> None:
         srjt.train(
             data,
             split=(lambda _: split) if as_function else split,
+            network="linear",
             epochs=3,
             device="cpu",
             noise_rate="auto",
@@ -82,6 +84,7 @@ def test_leaks_of_a_given_split_are_said_once(as_function: bool) -> None:
     ]
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_split_is_made_once() -> None:
     """A function that counts, or looks at true grades, cannot give the noise estimate other samples
     than the run."""

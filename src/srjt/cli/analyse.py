@@ -93,5 +93,6 @@ def analyse(
         return
     show(page)
     say(f"The page is in {out / INDEX}.")
-    for command in next_commands(done):
+    for why, command in next_commands(done).items():
+        say(f"{why}:")
         print_line(f"Next: {command}")

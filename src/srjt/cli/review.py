@@ -154,7 +154,8 @@ def run(
             _serve(reading, f"Read {images} as {name}", listen(**where), open_=open_)
             done = sum(answer is not None for answer in reading.answers())
             say(f"\nRead: {done:,} of {images}.")
-            print_line(f"Next: srjt review export {quoted} --readings --out more_readings.csv")
+            if done:
+                print_line(f"Next: srjt review export {quoted} --readings --out more_readings.csv")
         elif verifying:
             _verify(log, sample, within=within, at_random=at_random, where=where, open_=open_)
         else:

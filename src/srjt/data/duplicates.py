@@ -74,17 +74,16 @@ def thumbnails(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
         # thumbnail
         grey = grey.resize((HASHED_SIZE, HASHED_SIZE), Image.Resampling.BILINEAR)
     width, height = grey.size
-    made = np.empty(THUMBNAILS, dtype=np.uint8)
+    thumbs = np.empty(THUMBNAILS, dtype=np.float32)
     for crop, share in enumerate(CROPS):
         left = share * width
         top = share * height
         box = (left, top, width - left, height - top)
-        thumb = np.asarray(grey.resize((SIDE, SIDE), Image.Resampling.BOX, box=box))
-        spread = float(np.ptp(thumb))
-        made[crop] = 0
-        if spread >= FLAT:
-            made[crop] = np.round((thumb - thumb.min()) * (255 / spread))
-    return made
+        thumbs[crop] = grey.resize((SIDE, SIDE), Image.Resampling.BOX, box=box)
+    thumbs -= thumbs.min(axis=(1, 2), keepdims=True)
+    spread = thumbs.max(axis=(1, 2), keepdims=True).astype(np.float64)
+    stretch = np.where(spread >= FLAT, 255 / np.maximum(spread, FLAT), 0)
+    return np.round(thumbs * stretch.astype(np.float32)).astype(np.uint8)
 
 
 def identical(hashes: Hashes) -> Ints:

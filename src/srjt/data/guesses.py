@@ -36,6 +36,7 @@ from srjt.errors import Message, Option, SrjtError, count_of, few, printable
 FILES = 0.8  # share of the cells of a column of images that name image files
 FOLDERS = 100  # in which images are looked for, at each level
 MANY_VALUES = 12  # more different values are no grades, unless the column is named so
+PATIENTS = (0.1, 0.9)  # different values per row of a column that may be the patients
 RARE = 0.02  # share of the rows that typing errors may be
 ALIKE = 0.7  # similarity of two words, one of which may be a misspelling of the other
 WORDS = {
@@ -91,7 +92,8 @@ class Guesses:
     the usual names needs no option. columns: role → column, however it was found. notes: sentences
     on what was guessed, and why. typos: line → (cell, what is wrong with it). unresolved: sentences
     on what only a person can say, with what to do. proposed: options that would resolve it, if a
-    person agrees.
+    person agrees. perhaps_patients: columns whose values repeat as patients do, if no column is
+    known to be the patients.
     """
 
     options: dict[str, Any]
@@ -100,6 +102,7 @@ class Guesses:
     typos: dict[str, tuple[str, str]] = field(default_factory=dict)
     unresolved: list[str] = field(default_factory=list)
     proposed: dict[str, Any] = field(default_factory=dict)
+    perhaps_patients: list[str] = field(default_factory=list)
 
     def guess(self, role: str, column: str, why: str) -> None:
         """This column, for this reason."""
@@ -125,6 +128,8 @@ def guess_options(table: Table, asked: ReadOptions) -> Guesses:
     several = asked.several_readings is not None or isinstance(asked.grade_column, tuple)
     if "grade" in columns and asked.grades is None and asked.map_grades is None and not several:
         _check_grades(guesses, table, columns["grade"])
+    if "patient" not in columns:
+        guesses.perhaps_patients.extend(_repeating_columns(guesses, table))
     return guesses
 
 
@@ -140,8 +145,25 @@ def _guess_images(guesses: Guesses, table: Table, folder: Path) -> None:
         if by_name is not None:
             reason += f", and those of {by_name!r} are not"
         guesses.guess("image", best, reason)
+    elif by_name is None and (below := _names_in_a_folder(table, folder)):
+        column, directory = below
+        guesses.guess("image", column, f"its cells are names of images in {directory}")
     else:
         guesses.unresolved.append(missing_column("image", table, features=True).message)
+
+
+def _names_in_a_folder(table: Table, folder: Path) -> tuple[str, Path] | None:
+    """The column whose cells, perhaps without a suffix, name images in a folder below the table's,
+    and the folder."""
+    samples = {}
+    for column in _columns(table):
+        if written := list(filter(None, table.frame[column].astype(str))):
+            samples[column] = _sample(written, folder)
+    for directory in _folders_below(folder):
+        for column, sample in samples.items():
+            if _count_images(sample, directory) >= FILES * len(sample):
+                return column, directory
+    return None
 
 
 def _share_of_images(cells: pd.Series[str], folder: Path) -> float:
@@ -193,6 +215,15 @@ def _guess_patients(guesses: Guesses, table: Table) -> None:
         if WORDS["patient"] & _words(column):
             guesses.guess("patient", column, "a word in its name")
             return
+
+
+def _repeating_columns(guesses: Guesses, table: Table) -> Iterator[str]:
+    """The columns without a role whose values repeat, but a few times each."""
+    fewest, most = PATIENTS
+    for column in _free_columns(guesses, table):
+        values = filled(table.frame[column].astype(str))
+        if values and fewest <= len(set(values)) / len(table.frame) <= most:
+            yield column
 
 
 def _guess_grades(guesses: Guesses, table: Table) -> None:

@@ -56,6 +56,8 @@ class Inspection:
         Sentences on what only a person can say.
     proposed : dict
         Options that would resolve it, if a person agrees.
+    perhaps_patients : tuple of str
+        Columns that may be the patients, if no column is known to be.
     problems : tuple of Problem
         Everything that is wrong.
     pairs : (M, 2) int64
@@ -77,6 +79,7 @@ class Inspection:
     guessed: tuple[str, ...] = ()
     unresolved: tuple[str, ...] = ()
     proposed: dict[str, Any] = field(default_factory=dict)
+    perhaps_patients: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
     pairs: Ints = field(default_factory=NO_PAIRS.copy)
     sizes: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -171,6 +174,7 @@ def inspect_source(
         guessed=tuple(guesses.notes),
         unresolved=tuple(guesses.unresolved),
         proposed=guesses.proposed,
+        perhaps_patients=tuple(guesses.perhaps_patients),
         problems=tuple(problems),
         pairs=pairs,
         sizes=dict(Counter(image_sizes(manifest)).most_common()),

@@ -47,8 +47,9 @@ from srjt.noise.verified import Verified, exact_interval, read_verified
 from srjt.ordinal import metrics
 from srjt.ordinal.metrics import Floats, Interval, Ints
 from srjt.readers.consensus import consensus, true_given_seen
-from srjt.readers.model import Variants, fit_variants, refit
+from srjt.readers.model import refit
 from srjt.readers.readings import Readings, evidence_of
+from srjt.readers.variants import Variants, fit_variants
 
 Score = Callable[[Floats], Floats]  # from tables (..., C, K) by true grade and answer
 Scores = dict[str, Interval]

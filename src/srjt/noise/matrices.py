@@ -431,8 +431,8 @@ def noise_from_posterior(labels: ArrayLike, posterior: ArrayLike) -> PosteriorNo
 
 # Of the errors that a reader makes alone. Not visible in readings; chosen where the truth is known
 # (ACNE04, APPA-REAL: benchmarks/readers.py), where 0.5 to 1 has the best probabilities. A panel of
-# experts on which nothing was chosen has them at 1 (benchmarks/readers.py til); readers that err
-# independently, as simulated ones do, at 0.
+# experts on which nothing was chosen has them at 0.75 to 1, with 0.5 little less likely
+# (benchmarks/readers.py til); readers that err independently, as simulated ones do, at 0.
 SHARED_ERRORS = 0.5
 
 

@@ -16,7 +16,8 @@ from srjt.json_values import DictMixin
 from srjt.noise.estimate import rate_text
 from srjt.noise.matrices import SHARED_ERRORS, seen
 from srjt.notebook import Reported
-from srjt.readers import model
+from srjt.readers.intervals import ReaderIntervals, reader_intervals
+from srjt.readers.model import Fit, chunks
 from srjt.readers.readings import (
     ENOUGH,
     Evidence,
@@ -28,6 +29,7 @@ from srjt.readers.readings import (
     evidence_of,
     two_readings,
 )
+from srjt.readers.variants import Variants, fit_variants, information, predictive
 
 HALF_WIDTH = 0.05  # of an interval that settles a rate
 _AMOUNTS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -36,7 +38,7 @@ _STEPS = 200  # of expectation–maximisation of one share
 
 
 @dataclass(frozen=True, kw_only=True)
-class Consensus(model.ReaderIntervals, DictMixin, Reported):
+class Consensus(ReaderIntervals, DictMixin, Reported):
     """The true grades as far as the readings tell them, and how each reader reads."""
 
     items: list[str]
@@ -58,7 +60,7 @@ class Consensus(model.ReaderIntervals, DictMixin, Reported):
     reason: str  # "" or one sentence why not
     assumption: str  # what the result rests on, in one sentence
     network_power: float | None  # of the network's probabilities; None without a network
-    variants: model.Variants = field(repr=False)
+    variants: Variants = field(repr=False)
 
     def __repr__(self) -> str:
         return f"<Consensus: {str(self).splitlines()[0]}>"
@@ -145,7 +147,7 @@ def consensus(
     power: float | None = None
     if probabilities is not None:
         evidence, power = _with_network(evidence, _log_ratio(probabilities, readings))
-    variants = model.fit_variants(evidence)
+    variants = fit_variants(evidence)
     posterior = variants.mean(lambda fit: fit.posterior)
     prior = variants.mean(lambda fit: fit.grades)
     # an error that all share has no direction that could move it
@@ -156,7 +158,7 @@ def consensus(
     made = np.bincount(readings.reader, minlength=len(readings.readers))
     share = made / made.sum()
     reason = _reason(readings, evidence)
-    intervals = model.reader_intervals(
+    intervals = reader_intervals(
         variants, share=share, determined=not reason, confidence=confidence
     )
     mean = np.einsum("r,rcj->cj", share, intervals.matrices)
@@ -170,7 +172,7 @@ def consensus(
         shared_errors = _shared_errors(variants, reference, mean)
     if shared_errors:
         if evidence.crowd:  # those who hardly look share no errors
-            telling = share * model.information(intervals.matrices, prior)
+            telling = share * information(intervals.matrices, prior)
             mean = np.einsum("r,rcj->cj", telling / telling.sum(), intervals.matrices)
         true = posterior @ true_given_seen(mean, shared_errors)
         posterior = np.where(reference[:, None] >= 0, posterior, true)
@@ -231,11 +233,11 @@ def persistence(readings: Readings) -> float:
     if not len(twice.item):
         return 1.0
     evidence = evidence_of(readings.first(), repeats="one reading")
-    fresh = next_grade(model.fit_variants(evidence), twice.item, twice.reader)
+    fresh = next_grade(fit_variants(evidence), twice.item, twice.reader)
     return repeated_share(twice, fresh)
 
 
-def next_grade(variants: model.Variants, item: Ints, reader: Ints) -> Floats:
+def next_grade(variants: Variants, item: Ints, reader: Ints) -> Floats:
     """(K, C) the probabilities of the grades if a reader (K,) reads an item (K,) once more: given
     the item, readings are independent."""
     fresh = np.zeros((len(item), variants.evidence.classes))
@@ -314,15 +316,15 @@ def _network_power(evidence: Evidence, ratio: Floats) -> float:
     rows = network.hold_out(last=True)[0].log_factor
     if not held_out.nnz or rows is None:
         return 1.0
-    fit = model.fit_variants(rest).fits[0]
+    fit = fit_variants(rest).fits[0]
     known = _log_factor(rest)
     witness = {power: replace(rest, log_factor=power * rows + known) for power in _POWERS}
-    return max(_POWERS, key=lambda power: model.predictive(witness[power], held_out, fit))
+    return max(_POWERS, key=lambda power: predictive(witness[power], held_out, fit))
 
 
 def with_shared_errors(
-    intervals: model.ReaderIntervals, grades: Floats, *, share: Floats, amount: float
-) -> model.ReaderIntervals:
+    intervals: ReaderIntervals, grades: Floats, *, share: Floats, amount: float
+) -> ReaderIntervals:
     """What holds of the true grade if something misleads all readers of an item alike, as it
     misleads one of them.
 
@@ -358,7 +360,7 @@ def true_given_seen(mean: Floats, amount: float) -> Floats:
     return np.asarray((given_true / given_true.sum(axis=0)).T)
 
 
-def _shared_errors(variants: model.Variants, reference: Ints, mean: Floats) -> float:
+def _shared_errors(variants: Variants, reference: Ints, mean: Floats) -> float:
     """The amount of shared errors under which the reference is likeliest, if it is hidden."""
     rows = np.flatnonzero(reference >= 0)
     hidden = replace(variants.evidence, log_factor=None)
@@ -371,7 +373,7 @@ def _shared_errors(variants: model.Variants, reference: Ints, mean: Floats) -> f
     return max(_AMOUNTS, key=likelihood)
 
 
-def _error_interval(variants: model.Variants, grade: Ints, *, most: float) -> tuple[float, float]:
+def _error_interval(variants: Variants, grade: Ints, *, most: float) -> tuple[float, float]:
     """Of the share of wrong grades. most: how often all readers may be misled."""
     errors = [
         float(1.0 - fit.posterior[np.arange(len(grade)), grade].mean()) for fit in variants.fits
@@ -386,13 +388,13 @@ def _error_interval(variants: model.Variants, grade: Ints, *, most: float) -> tu
     return low, 1.0 - (1.0 - high) * (1.0 - most)
 
 
-def _difficulty(variants: model.Variants, share: Floats) -> Floats:
+def _difficulty(variants: Variants, share: Floats) -> Floats:
     """(I,) probability that the mean reader misreads each item."""
 
-    def by(fit: model.Fit) -> Floats:
+    def by(fit: Fit) -> Floats:
         mean = np.einsum("r,rsj->sj", share, fit.matrices)
         missed = 1.0 - mean[np.arange(len(mean)), fit.states.grade]
-        rows = model.chunks(len(fit.posterior))
+        rows = chunks(len(fit.posterior))
         return np.concatenate([fit.by_state(variants.evidence, some) @ missed for some in rows])
 
     return variants.mean(by)

@@ -22,8 +22,9 @@ from srjt.ordinal.metrics import (
 )
 from srjt.readers.agreement import ends, weighted_kappa
 from srjt.readers.consensus import posterior_median
-from srjt.readers.model import Variants, fit_variants, refit
+from srjt.readers.model import refit
 from srjt.readers.readings import Evidence, Floats, Ints, Readings, evidence_of
+from srjt.readers.variants import Variants, fit_variants
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ repeated, by its own command.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from srjt.progress import Reporter
 from srjt.reports.page import write_page
 from srjt.reports.pages.audit import audit_page
 from srjt.reports.pages.evaluation import comparison_page, evaluation_page
-from srjt.reports.pages.inspection import inspection_page
+from srjt.reports.pages.inspection import inspection_page, perhaps_patients
 from srjt.reports.report import report
 from srjt.training.config import TrainConfig
 from srjt.training.train import train
@@ -102,7 +103,7 @@ def analyse(
     data = group_duplicates(inspection.manifest)
     tell("inspect", f"{data.describe()}. Details: {out / INSPECTION}")
     parts = _write_sides(inspection, data, out)
-    tell("split", f"{_sides(data, parts)}: {out / SPLITS}")
+    tell("split", f"{_sides(data, parts)}: {out / SPLITS}. {perhaps_patients(inspection)}".rstrip())
     training: dict[str, Any] = {
         "device": device,
         "on_bad_image": on_bad_image,
@@ -226,10 +227,21 @@ def _sides_of(manifest: Manifest) -> Split:
 
 def _write_sides(inspection: Inspection, data: Manifest, out: Path) -> Split:
     """Write the sides, for ``--splits``, and return them. Rows of unreadable images are on no
-    side."""
+    side. Other sides than those of a model in the folder are an error."""
     usable = replace(inspection, manifest=data).usable
     split = _sides_of(usable)
-    write_splits(out / SPLITS, usable, [split])
+    with tempfile.TemporaryDirectory() as place:
+        new = Path(place) / SPLITS
+        write_splits(new, usable, [split])
+        written = new.read_bytes()
+    if (out / MODEL).exists() and (out / SPLITS).read_bytes() != written:
+        raise SrjtError(
+            f"{out} holds an analysis of other rows or patients: choose another ",
+            Option("out"),
+            ".",
+            code="folder_in_use",
+        )
+    write_atomically(out / SPLITS, written)
     return split
 
 

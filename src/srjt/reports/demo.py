@@ -74,15 +74,19 @@ class Learnt:
             f" {self.repeated:.0%}"
         )
 
-    def sentence(self) -> str:
-        """Both trainings in words, with the interval of their difference."""
+    @property
+    def gap(self) -> str:
+        """The difference of the errors, with its interval."""
         value, low, high = self.errors.difference
-        gap = f"{value:+.3f}, 95 % interval {low:+.3f} to {high:+.3f}".replace("-", "−")
+        return f"{value:+.3f}, 95 % interval {low:+.3f} to {high:+.3f}".replace("-", "−")
+
+    def sentence(self) -> str:
+        """Both trainings in words."""
         return (
             "Two trainings. Of the wrong labels that they learnt from, plain training repeats"
             f" {self.repeated_by_plain:.0%} and srjt {self.repeated:.0%}. The mean absolute error"
             f" on the true grades of other patients is {self.errors.first:.3f} after plain training"
-            f" and {self.errors.value:.3f} with srjt (difference {gap})."
+            f" and {self.errors.value:.3f} with srjt (difference {self.gap})."
         )
 
 
@@ -95,8 +99,8 @@ def run_demo(
     """
     story: dict[str, str] = {}
 
-    def also(slug: str, text: str) -> None:
-        story[slug] = text
+    def also(slug: str, text: str, on_page: str | None = None) -> None:
+        story[slug] = on_page or text
         tell(text)
 
     labels = _labels(out, images=images, epochs=epochs)
@@ -128,7 +132,14 @@ def run_demo(
         )
         write_page(analysis_page(done), out / ANALYSED, write=write_atomically)
         learnt = _learnt(done)
-        also("methods", learnt.sentence())
+        also(
+            "methods",
+            learnt.sentence(),
+            on_page=(
+                "Two trainings. Both learn the same labels, and are judged by the true grades of"
+                f" other patients. The errors of srjt and of plain training differ by {learnt.gap}."
+            ),
+        )
 
         worst = done.audited.scores.head(FIRST)  # the true grades are not used by the audit
         hits = int((worst["grade"] != worst["true_grade"]).sum())
@@ -141,12 +152,16 @@ def run_demo(
             "audit",
             f"The audit. It sorts the labels by doubt. Of the first {len(worst)}, {hits} are"
             f" wrong; drawn at random, {wrong.mean() * len(worst):.0f} would be.",
+            on_page=(
+                "The audit. It sorts the labels by doubt, by trainings that have not seen them and"
+                f" without the true grades. The number above counts the first {len(worst)}."
+            ),
         )
         held_out = _held_out(done.run, data)
         checked = _verified(data, held_out["validation"])
         also("verified", _with_verified(out, done.audited, checked, auditing, wrong=wrong.mean()))
         also("ranges", _ranges(out, done.run, held_out["test"], checked))
-    index = _index(done, learnt, story, wrong=float(wrong.mean()), doubtful=doubtful)
+    index = _index(done, learnt, story, doubtful=doubtful)
     write_page(index, out / INDEX, write=write_atomically)
     return [out / page for page in PAGES]
 
@@ -264,11 +279,9 @@ def _ranges(out: Path, run: Trained, test: Manifest, checked: Manifest) -> str:
 # The page.
 
 
-def _index(
-    done: Analysis, learnt: Learnt, story: dict[str, str], *, wrong: float, doubtful: KeyNumber
-) -> Page:
-    """The story of the terminal as a page, with links to the others. doubtful: how many of the
-    first labels are wrong."""
+def _index(done: Analysis, learnt: Learnt, story: dict[str, str], *, doubtful: KeyNumber) -> Page:
+    """The story of the terminal as a page, with links to the others; every number stands on it
+    once. doubtful: how many of the first labels are wrong."""
     links = {
         "labels": ("The data", f"{ANALYSIS}/{analysis.INSPECTION}"),
         "methods": ("Both models on the test side", f"{ANALYSIS}/{analysis.COMPARISON}"),
@@ -284,28 +297,18 @@ def _index(
         kind="Demo on synthetic images, whose true grades are known",
         title=learnt.title,
         lead=(
-            f"{wrong:.0%} of the labels are wrong. The mean absolute error on the true grades of"
-            f" other patients is {learnt.errors.value:.3f} with srjt and"
-            f" {learnt.errors.first:.3f} with plain training."
+            "These images are drawn by a program. What srjt gains on your images is measured by"
+            " srjt analyse."
         ),
         key_numbers=[
             KeyNumber(
-                "wrong labels repeated by srjt",
-                f"{learnt.repeated:.0%}",
-                compared=f"plain training: {learnt.repeated_by_plain:.0%}",
-            ),
-            KeyNumber(
-                "mean absolute error of srjt",
+                "mean absolute error of srjt on true grades",
                 f"{learnt.errors.value:.3f}",
                 compared=f"plain training: {learnt.errors.first:.3f}",
             ),
             doubtful,
         ],
         figure=_figure(done),
-        warnings=[
-            "These images are drawn by a program. What srjt gains on your images is measured by"
-            " srjt analyse."
-        ],
         sections=[
             *sections,
             Section(

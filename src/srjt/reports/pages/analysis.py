@@ -32,11 +32,13 @@ from srjt.reports.pages.evaluation import (
     judgement,
     never_predicted,
 )
+from srjt.reports.pages.inspection import perhaps_patients
 from srjt.reports.sections import counts_table, named_grades
 from srjt.reports.table import ONE_LABEL, data_table
 
 FIRST = 20  # doubtful labels that the page shows
 CONFUSIONS = 6
+PREDICT = "To predict grades; new images take the place of these"
 SCARCE = 50  # training images of a grade, below which more of them come first
 
 
@@ -56,6 +58,7 @@ class AnalysisFacts:
     wrong: float | None  # share of wrong labels; None: not known
     verify: int  # labels to verify
     no_patients: bool
+    perhaps_patients: str
     outcome: Outcome | None = None  # against plain training; None: it is plain training
     plain: float = math.nan  # the score of plain training
     gap: str = ""
@@ -117,7 +120,7 @@ def what_would_help(f: AnalysisFacts) -> Iterator[str]:
     if f.no_patients:
         yield (
             "Patient ids: without them images of one patient may be on both sides, and every"
-            " number here may be too good."
+            f" number here may be too good. {f.perhaps_patients}".rstrip()
         )
     if f.verdict == "better" and f.small:
         yield (
@@ -173,13 +176,20 @@ def across_folds(done: Analysis) -> AcrossFolds | None:
     return AcrossFolds(gain=gain, folds=len(np.unique(fitted.fold)), samples=counted)
 
 
+def verdict_of_both(test_side: Verdict, all_patients: Verdict) -> Verdict:
+    """All patients may show a gain that the test side is too small for, and nothing else."""
+    if test_side == "unclear" and all_patients == "better":
+        return "better"
+    return test_side
+
+
 def verdict_of(done: Analysis, across: AcrossFolds | None) -> tuple[Verdict, str, str]:
     """The verdict against one grade for all, with title and lead. Where the test side is too small
     to show a gain, all patients may show it."""
-    verdict = evaluation_facts(done.evaluation).verdict
+    of_test_side = evaluation_facts(done.evaluation).verdict
     title, lead = judgement(done.evaluation)
-    if verdict != "unclear" or across is None or across.gain.verdict != "better":
-        return verdict, title, lead
+    if across is None or verdict_of_both(of_test_side, across.gain.verdict) == of_test_side:
+        return of_test_side, title, lead
     title = f"Better than one grade for all, by {METRICS['mae'].long_name}"
     return "better", title, f"{across.sentence()} The test side alone is too small. {lead}"
 
@@ -201,6 +211,7 @@ def analysis_facts(done: Analysis, verdict: Verdict | None = None) -> AnalysisFa
         wrong=float(audited["rate"]) if judged and audited["identifiable"] else None,
         verify=int(audited["verify_more"] or 0),
         no_patients=done.inspection.manifest.patients is None,
+        perhaps_patients=perhaps_patients(done.inspection),
     )
     if done.comparison is None:
         return facts
@@ -216,23 +227,27 @@ def analysis_facts(done: Analysis, verdict: Verdict | None = None) -> AnalysisFa
     return replace(facts, outcome=outcome, plain=row.first, gap=gap.replace("-", "−"))
 
 
-def next_commands(done: Analysis) -> list[str]:
-    """Three commands that work as they are printed."""
+def next_commands(done: Analysis) -> dict[str, str]:
+    """Three commands that work as they are printed, by what they are for."""
     folder = done.folder
     verify = analysis_facts(done).verify
     audit = shlex.quote(str(folder / analysis.AUDIT))
     model = shlex.quote(str(folder / analysis.MODEL))
     source = shlex.quote(str(done.inspection.source))
     if done.inspection.manifest.are_features:
-        return [f"srjt report {audit}", f"srjt predict {model} {source} --out predictions.csv"]
-    page = shlex.quote(str(folder / "explanation.html"))
-    sample = f"srjt review {audit} --sample {verify}"
-    explain = f"srjt explain {model} {source} --out {page}"
-    return [
-        f"srjt review {audit}",
-        sample if verify else explain,
-        f"srjt predict {model} {source} --out predictions.csv --html predictions.html",
-    ]
+        return {
+            "To look at the most doubtful labels": f"srjt report {audit}",
+            PREDICT: f"srjt predict {model} {source} --out predictions.csv",
+        }
+    commands = {"To look at the most doubtful labels, and correct them": f"srjt review {audit}"}
+    if verify:
+        commands["To learn how many labels are wrong"] = f"srjt review {audit} --sample {verify}"
+    else:
+        page = shlex.quote(str(folder / "explanation.html"))
+        explain = f"srjt explain {model} {source} --out {page}"
+        commands["To see which parts of an image decide"] = explain
+    predict = f"srjt predict {model} {source} --out predictions.csv --html predictions.html"
+    return commands | {PREDICT: predict}
 
 
 @page_of.register(Analysis)
@@ -267,7 +282,7 @@ def analysis_page(done: Analysis) -> Page:
                     "These commands work as written, in the folder in which the analysis was"
                     " started."
                 ],
-                code="\n".join(next_commands(done)),
+                code="\n".join(f"# {why}\n{line}" for why, line in next_commands(done).items()),
             ),
         ],
     )
@@ -282,7 +297,7 @@ def _key_numbers(done: Analysis, audited: Page) -> list[KeyNumber]:
         naive = evaluated.naive
         return "" if naive is None else f"one grade for all: {getattr(naive, metric):.3f}"
 
-    label = f"{METRICS[purpose].long_name}, test side"
+    label = f"{METRICS[purpose].long_name}, test"  # one line of a terminal
     error = evaluated.intervals[purpose]
     numbers = [KeyNumber.of(label, error, compared=of_one_grade(purpose))]
     if done.comparison is not None:
@@ -293,7 +308,7 @@ def _key_numbers(done: Analysis, audited: Page) -> list[KeyNumber]:
         )
     if purpose != "accuracy":
         exact = evaluated.intervals["accuracy"]
-        numbers.append(KeyNumber.of("right to the grade", exact, compared=of_one_grade("accuracy")))
+        numbers.append(KeyNumber.of("accuracy", exact, compared=of_one_grade("accuracy")))
     return [*numbers, *audited.key_numbers[:1]]
 
 

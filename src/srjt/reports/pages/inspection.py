@@ -42,6 +42,7 @@ class InspectionFacts:
     warnings: int
     decoded: bool  # whether images were read
     no_patients: bool
+    perhaps_patients: str
     squashed: float  # share of the images that a square would change
     rare: str
 
@@ -70,7 +71,7 @@ def warnings_of(f: InspectionFacts) -> Iterator[str]:
         yield (
             "There are no patient ids: images of one patient may be on both sides of a split, and"
             " results are then too good. A column with the patient, the person or the plant"
-            " prevents it."
+            f" prevents it. {f.perhaps_patients}".rstrip()
         )
     if f.squashed:
         yield (
@@ -80,6 +81,17 @@ def warnings_of(f: InspectionFacts) -> Iterator[str]:
         )
     if f.rare:
         yield f"Few images of {f.rare}: a network can hardly learn such a grade."
+
+
+def perhaps_patients(inspection: Inspection) -> str:
+    """Which column may be the patients, and the option that says so; "" if none seems to be."""
+    if not inspection.perhaps_patients:
+        return ""
+    first = inspection.perhaps_patients[0]
+    return (
+        f"The values of column {first!r} repeat: if they are the patients, begin again with"
+        f" --patient-column {shlex.quote(first)}."
+    )
 
 
 def inspection_facts(inspection: Inspection) -> InspectionFacts:
@@ -103,6 +115,7 @@ def inspection_facts(inspection: Inspection) -> InspectionFacts:
         warnings=sum(problem.severity == "warning" for problem in inspection.problems),
         decoded=inspection.decoded,
         no_patients=manifest.patients is None,
+        perhaps_patients=perhaps_patients(inspection),
         squashed=_oblong(inspection),
         rare=" and ".join(rare),
     )

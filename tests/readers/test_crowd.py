@@ -1,0 +1,141 @@
+"""The model of a crowd: readers who hardly look, and readers whose matrices no family has."""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+from fixtures.reader_tables import readings_of
+from srjt.readers import Readings, consensus, crowd
+from srjt.readers.model import item_states
+from srjt.readers.readings import evidence_of
+from srjt.readers.variants import fit_variants, information
+
+of = partial(readings_of, classes=3)
+
+
+def many(seed: int = 0, *, readers: int = 60, items: int = 500) -> tuple[Readings, np.ndarray]:
+    """Five readings of each item, most of them by ten good readers and twenty who nearly always say
+    2; the others say 2 at half of the items."""
+    rng = np.random.default_rng(seed)
+    true = rng.integers(0, 3, size=items)
+    good = np.full((3, 3), 0.1) + 0.7 * np.eye(3)
+    fond = np.eye(3)[[2, 2, 2]]
+    matrices = np.stack([good, 0.05 * good + 0.95 * fond, 0.5 * good + 0.5 * fond])
+    kind = np.repeat([0, 1, 2], [10, 20, readers - 30])
+    reader = np.argsort(rng.random((items, readers)), axis=1)[:, :5].ravel()
+    item = np.repeat(np.arange(items), 5)
+    shares = matrices[kind[reader], true[item]].cumsum(axis=1)
+    grade = (shares < rng.random((len(item), 1))).sum(axis=1).clip(0, 2)
+    return of(item, reader, grade), true
+
+
+@pytest.mark.slow
+def test_who_hardly_looks_does_not_decide_in_a_crowd() -> None:
+    right = []
+    rates = []
+    for seed in range(4):
+        readings, true = many(seed)
+        found = consensus(readings)
+        right.append([(found.grade == true).mean(), (_votes(readings) == true).mean()])
+        rates.append(np.split(found.noise_rate, [10, 30])[:2])
+    ours, votes = np.mean(right, axis=0)
+    assert ours > votes + 0.15
+    good, fond = (np.concatenate(kind) for kind in zip(*rates, strict=True))
+    assert np.quantile(good, 0.75) < np.quantile(fond, 0.25)
+
+
+def _votes(readings: Readings) -> np.ndarray:
+    votes = np.zeros((len(readings.items), 3))
+    np.add.at(votes, (readings.item, readings.grade), 1.0)
+    return votes.argmax(axis=1)
+
+
+def test_a_crowd_has_one_model_and_fewer_readers_several_variants() -> None:
+    evidence = evidence_of(many(items=100)[0], repeats="one reading")
+    found = fit_variants(evidence)
+    assert evidence.crowd
+    assert isinstance(found.fits[0], crowd.CrowdFit)
+    assert found.weights.tolist() == [1.0]
+    assert not evidence_of(many(readers=50, items=100)[0], repeats="one reading").crowd
+
+
+def test_errors_are_shared_by_those_who_look() -> None:
+    guesses = np.full((2, 2), 0.5)
+    told = information(np.stack([np.eye(2), guesses]), np.array([0.5, 0.5]))
+    assert told == pytest.approx([np.log(2.0), 0.0])
+
+
+def test_the_marginal_likelihood_is_that_of_an_urn() -> None:
+    """A reading adds a ball of its grade to the urn of the true grade: the probability of each next
+    reading is the share of its grade."""
+    rng = np.random.default_rng(0)
+    rows = rng.gamma(2.0, size=(2, 3, 3, 3))
+    rows /= rows.sum(axis=3, keepdims=True) / np.array([5.0, 30.0])[:, None, None, None]
+    readings = np.array([[[2, 1, 0], [0, 0, 0], [1, 1, 3]]])
+    expected = np.zeros((2, 3))
+    urns = rows.copy()
+    for true, grade in np.argwhere(readings[0]):
+        for _ in range(readings[0, true, grade]):
+            expected += np.log(urns[:, :, true, grade] / urns[:, :, true].sum(axis=2))
+            urns[:, :, true, grade] += 1.0
+    assert crowd.log_marginal(rows, readings.astype(float))[0] == pytest.approx(expected)
+
+
+def test_a_reader_is_shrunk_to_the_type_by_the_strength() -> None:
+    evidence = evidence_of(many(items=60)[0], repeats="one reading")
+    fit = crowd.fit(evidence, free=True)
+    shares = np.full_like(fit.shares, 1e-300)
+    shares[2, 7] = 1.0
+    known = replace(fit, shares=shares).updated(evidence, *fit.expectation(evidence))
+    size = known.readings.sum(axis=2, keepdims=True)
+    of_type = fit.family.matrices[7]
+    assert known.tied.argmax(axis=1).tolist() == [2] * 60
+    assert known.matrices == pytest.approx(
+        (10.0 * of_type + known.readings) / (10.0 + size), abs=1e-3
+    )
+    assert known.deviation(size[:, :, 0]) == pytest.approx(1.0 / (11.0 + size[:, :, 0]))
+
+
+def test_the_likelihood_decides_between_types_and_strengths_by_their_shares() -> None:
+    evidence = evidence_of(many(items=60)[0], repeats="one reading")
+    fit = crowd.fit(evidence, free=True)
+    strengths = fit.strengths[:, None, None, None]
+    rows = strengths * (0.999 * fit.family.matrices + 0.001 / 3)
+    expectation = fit.expectation(evidence)
+    both = softmax(crowd.log_marginal(rows, expectation[1]) + np.log(fit.shares), axis=(1, 2))
+    after = fit.updated(evidence, *expectation)
+    assert after.types == pytest.approx(both.sum(axis=1))
+    shares = both.sum(axis=0) + 3.0 * fit.usual
+    assert after.shares == pytest.approx(shares / (60 + 3))
+
+
+def test_names_without_an_order_are_learnt_as_dawid_and_skene_do() -> None:
+    """One reader calls the mildest grade the severest and the other way round: no type does."""
+    rng = np.random.default_rng(0)
+    true = rng.integers(0, 3, size=200)
+    reader = np.concatenate([np.zeros(200, dtype=int), rng.integers(1, 60, size=800)])
+    item = np.concatenate([np.arange(200), np.tile(np.arange(200), 4)])
+    said = np.where(rng.random(1000) < 0.85, true[item], rng.integers(0, 3, size=1000))
+    grade = np.where(reader == 0, 2 - said, said)
+    evidence = evidence_of(of(item, reader, grade), repeats="one reading")
+    found = crowd.fit(evidence, free=True)
+    assert found.matrices[0][[0, 1, 2], [2, 1, 0]].min() > 0.75
+    assert found.tied[0].argmax() == 3  # the weakest tie
+    tied = crowd.fit(evidence, free=False)
+    assert tied.tied.shape == (60, 2)
+    assert tied.matrices[0, 0, 2] < found.matrices[0, 0, 2]
+
+
+def test_types_are_distributions_and_have_a_favourite_where_it_shows() -> None:
+    states = item_states(4, alike=True)
+    family, prior = crowd.family_of(states, favourites=True)
+    plain, _ = crowd.family_of(states, favourites=False)
+    assert family.matrices.sum(axis=2) == pytest.approx(1.0)
+    assert prior.sum() == pytest.approx(1.0)
+    assert len(family.matrices) - len(plain.matrices) == 4 * 4 * 2
+    fond = family.matrices[-1]  # of the severest grade, almost always
+    assert fond[:, 3].min() > 0.97
+    assert len(family.bias) == len(family.spread) == len(prior)
