@@ -49,11 +49,8 @@ from simulated_readers import simulate
 from srjt import noise
 from srjt.data import read
 from srjt.inference.options import Answering
-from srjt.inference.ranges import (
-    calibrate_ranges,
-    conservative_thresholds,
-    unit_evidence,
-)
+from srjt.inference.range_evidence import unit_evidence
+from srjt.inference.ranges import calibrate_ranges, conservative_thresholds
 from srjt.noise.estimate import estimate_noise
 from srjt.noise.quality import LabelNoise, NoiseBounds, estimated_noise
 from srjt.ordinal.decoding import Pooling, highest_per_unit, pool_probabilities

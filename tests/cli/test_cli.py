@@ -24,8 +24,8 @@ from srjt.errors import Message, Option, SrjtError, warn
 from srjt.reports.flags import as_typed
 from srjt.training.checkpoint import MetricRow
 from srjt.training.config import TrainConfig
+from srjt.training.rarely_kept import rarely_kept_advice, rarely_kept_warning
 from srjt.training.reporters import BarReporter, reporter_for
-from srjt.training.starvation import starvation_advice, starvation_warning
 
 from .conftest import Srjt
 
@@ -370,8 +370,8 @@ def test_the_notes_of_a_training_name_options() -> None:
         for epoch in (1, 2, 3)
         for network, name, value in shares
     ]
-    advice = starvation_advice(methods.CoTeaching)
-    warning = starvation_warning(rows, ["0", "1"], advice=advice)
+    advice = rarely_kept_advice(methods.CoTeaching)
+    warning = rarely_kept_warning(rows, ["0", "1"], advice=advice)
     assert warning is not None
     OptionsReporter(heard).note(warning)
     assert (

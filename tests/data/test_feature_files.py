@@ -12,7 +12,8 @@ import pytest
 
 from refusals import refuses
 from srjt.data import from_arrays, read
-from srjt.data.sources.features import pack_features, read_ungraded_features
+from srjt.data.sources.features import pack_features
+from srjt.data.sources.samples import read_ungraded_features
 
 COUNT = 8
 X = np.random.default_rng(0).normal(size=(COUNT, 5)).astype(np.float32)

@@ -17,7 +17,7 @@ from refusals import refuses
 from srjt.data import from_arrays
 from srjt.data.images.decode import read_image
 from srjt.data.sources import labelled_samples, unlabelled_samples
-from srjt.data.sources.features import read_ungraded_features
+from srjt.data.sources.samples import read_ungraded_features
 from srjt.errors import SrjtError
 
 

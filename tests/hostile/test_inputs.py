@@ -23,8 +23,8 @@ from srjt.cli import main
 from srjt.data import Manifest, check, drop_unusable, folds, read, read_splits
 from srjt.data.checks import image_sizes
 from srjt.data.images.decode import is_image, read_image
-from srjt.data.sources.features import read_ungraded_features
 from srjt.data.sources.folders import read_images
+from srjt.data.sources.samples import read_ungraded_features
 from srjt.errors import SrjtError
 from srjt.settings import load_config
 from srjt.training.config import TrainConfig

@@ -17,13 +17,8 @@ from srjt.data import Manifest, folds
 from srjt.inference.aspects.ranges import CalibratedRanges
 from srjt.inference.options import Answering
 from srjt.inference.prepare import prepare
-from srjt.inference.ranges import (
-    Assumption,
-    RangeRule,
-    calibrate_ranges,
-    rows_of,
-    unit_evidence,
-)
+from srjt.inference.range_evidence import Assumption, unit_evidence
+from srjt.inference.ranges import RangeRule, calibrate_ranges, rows_of
 from srjt.noise.quality import (
     LabelNoise,
     NoiseBounds,

@@ -15,17 +15,11 @@ import srjt
 from refusals import refuses
 from srjt import noise
 from srjt.data import Manifest, folds
-from srjt.inference import ranges
+from srjt.inference import range_evidence, ranges
 from srjt.inference.options import Answering
 from srjt.inference.prepare import prepare, recalibration_of
-from srjt.inference.ranges import (
-    Assumption,
-    RangeRule,
-    calibrate_ranges,
-    image_evidence,
-    rows_of,
-    unit_evidence,
-)
+from srjt.inference.range_evidence import Assumption, image_evidence, unit_evidence
+from srjt.inference.ranges import RangeRule, calibrate_ranges, rows_of
 from srjt.noise.matrices import transition_of
 from srjt.noise.quality import (
     LabelNoise,
@@ -153,7 +147,7 @@ def test_the_default_takes_the_middle_of_the_plausible_rates_and_each_direction(
 @pytest.mark.parametrize("step", [-1, 1])
 def test_one_sided_noise_has_its_rate_its_direction_and_the_shares_of_the_labels(step: int) -> None:
     shares = np.array([0.4, 0.3, 0.2, 0.1])
-    joint = ranges.one_sided_noise(shares, rate=0.15, step=step)
+    joint = range_evidence.one_sided_noise(shares, rate=0.15, step=step)
     assert 1 - np.trace(joint) == pytest.approx(0.15, abs=1e-6)
     assert joint.sum(axis=0) == pytest.approx(shares, abs=1e-5)
     np.testing.assert_allclose(
@@ -162,9 +156,9 @@ def test_one_sided_noise_has_its_rate_its_direction_and_the_shares_of_the_labels
     each = transition_of(joint)[np.arange(4), np.clip(np.arange(4) + step, 0, 3)]
     inner = each[1:] if step < 0 else each[:-1]
     assert inner == pytest.approx(np.full(3, inner[0]))  # equally often
-    most = transition_of(ranges.one_sided_noise(shares, rate=0.9, step=step))
+    most = transition_of(range_evidence.one_sided_noise(shares, rate=0.9, step=step))
     assert (np.diag(most) >= 0.5 - 1e-9).all()
-    assert ranges.one_sided_noise(shares, rate=0.0, step=step) == pytest.approx(
+    assert range_evidence.one_sided_noise(shares, rate=0.0, step=step) == pytest.approx(
         np.diag(shares), abs=1e-5
     )
 
@@ -173,16 +167,16 @@ def test_of_the_images_with_one_label_the_unclear_ones_are_wrong_more_often() ->
     labels = np.array([0, 0, 1, 1])
     right, posterior = np.eye(2)[labels], np.array([[0.8, 0.2], [0.8, 0.2], [0.4, 0.6], [0.4, 0.6]])
     p = np.array([[0.9, 0.1], [0.3, 0.7], [0.0, 1.0], [0.5, 0.5]])  # doubts of 0.1, 0.3, 0 and 0.5
-    found = ranges.unclear_weights(right, posterior, labels, p)
+    found = range_evidence.unclear_weights(right, posterior, labels, p)
     # the share of the label 0 stays 0.2: 0.1 and 0.3; that of the label 1 is 0.4: 0 and 0.8
     assert found == pytest.approx(np.array([[0.9, 0.1], [0.7, 0.3], [0.0, 1.0], [0.8, 0.2]]))
-    certain = ranges.unclear_weights(right, posterior, labels, np.eye(2)[labels])
+    certain = range_evidence.unclear_weights(right, posterior, labels, np.eye(2)[labels])
     assert certain == pytest.approx(posterior)  # no doubt anywhere: all alike
-    often = ranges.unclear_weights(
+    often = range_evidence.unclear_weights(
         right[:2], 1 - posterior[:2], labels[:2], p[:2]
     )  # 0.8, of which at most 1
     assert often[:, 1] == pytest.approx([0.4, 1.0])
-    assert ranges.unclear_weights(right, right, labels, p) == pytest.approx(right)
+    assert range_evidence.unclear_weights(right, right, labels, p) == pytest.approx(right)
 
 
 GRADES = np.array([-0.97, 0.54, 1.45, 1.9])  # thresholds of the severity: five very uneven grades

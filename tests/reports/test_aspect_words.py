@@ -11,7 +11,8 @@ import pytest
 
 from srjt.inference.aspects.referral import ThresholdOrigin
 from srjt.inference.labels import ValidationLabels
-from srjt.inference.ranges import Assumption, RangePromise
+from srjt.inference.range_evidence import Assumption
+from srjt.inference.ranges import RangePromise
 from srjt.json_values import json_values
 from srjt.reports.aspects import facts_of_file, how_in_words
 from srjt.reports.aspects.basics import labels_in_words

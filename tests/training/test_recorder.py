@@ -8,8 +8,8 @@ import torch
 
 from srjt import methods
 from srjt.training.checkpoint import MetricRow
+from srjt.training.rarely_kept import PATIENCE, rarely_kept_advice, rarely_kept_warning
 from srjt.training.reporters import BarReporter
-from srjt.training.starvation import PATIENCE, starvation_advice, starvation_warning
 from srjt.training.step import SMOOTHING, Recorder
 
 
@@ -103,8 +103,8 @@ def warnings_of(*epochs: list[list[float]]) -> list[str | None]:
         for k, shares in enumerate(networks):
             for c, share in enumerate(shares):
                 rows.append(MetricRow(epoch, "train", str(k + 1), f"kept[{c}]", share))
-        advice = starvation_advice(methods.CoTeaching)
-        said.append(starvation_warning(rows, ["none", "mild", "severe"], advice=advice))
+        advice = rarely_kept_advice(methods.CoTeaching)
+        said.append(rarely_kept_warning(rows, ["none", "mild", "severe"], advice=advice))
     return said
 
 
@@ -135,7 +135,7 @@ def test_a_warning_names_only_what_the_method_has() -> None:
     rows = [MetricRow(epoch, "train", "", "kept", 0.6) for epoch in (1, 2, 3)]
     rows += [MetricRow(epoch, "train", "1", "kept[1]", 0.0) for epoch in (1, 2, 3)]
     said = [
-        str(starvation_warning(rows, ["0", "1"], advice=starvation_advice(method))).partition(
+        str(rarely_kept_warning(rows, ["0", "1"], advice=rarely_kept_advice(method))).partition(
             "unlearning it."
         )[2]
         for method in (methods.CoTeaching, Threshold, methods.Standard, methods.Cdr)

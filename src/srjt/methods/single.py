@@ -275,7 +275,7 @@ class ProportionalOdds(Thresholds):
     σ(w·x − θ_k).
 
     It is not in the table of methods: it is what ``standard``, ``f-correction`` and ``srjt`` become
-    with the network ``odds``. ``srjt.training.odds`` fits its weights at once.
+    with the network ``odds``. ``srjt.training.fit_odds`` fits its weights at once.
     """
 
     takes: ClassVar[tuple[str, ...]] = ("probabilities", "likelihoods")

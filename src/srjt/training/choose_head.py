@@ -31,8 +31,8 @@ from srjt.training.config import (
     TrainConfig,
 )
 from srjt.training.crossfit import CrossFit
+from srjt.training.fit_odds import folds_by_patient
 from srjt.training.noise_rate import WARM_UP_FOLDS, WARM_UP_METHOD, fit_warm_up, warm_up
-from srjt.training.odds import folds_by_patient
 from srjt.training.single_run import resolve_split
 from srjt.training.trained import (
     Setup,

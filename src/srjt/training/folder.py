@@ -32,8 +32,8 @@ from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt, model_val
 
 from srjt import files
 from srjt._version import __version__
-from srjt.data.copies import TRACES_FILE
 from srjt.data.grades import Grades, distinct
+from srjt.data.leakage import TRACES_FILE
 from srjt.data.manifest import Manifest
 from srjt.errors import Option, SrjtError
 from srjt.noise.estimate import NoiseEstimate

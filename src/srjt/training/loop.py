@@ -24,8 +24,8 @@ from srjt.training.batches import (
 )
 from srjt.training.checkpoint import MetricRow
 from srjt.training.devices import Process, pause_garbage_collection
+from srjt.training.rarely_kept import rarely_kept_advice, rarely_kept_warning
 from srjt.training.resume import Checkpoints, Position, TrainingState
-from srjt.training.starvation import starvation_advice, starvation_warning
 from srjt.training.trained import Trained
 from srjt.training.workers import StopRequest
 
@@ -138,7 +138,7 @@ class _Training:
             live = update.weights(run.networks)
             self.state.best = {name: tensor.detach().clone() for name, tensor in live.items()}
         self.checkpoints = Checkpoints(folder, steps=self.steps, writes=process.is_main)
-        self.advice = starvation_advice(type(method))
+        self.advice = rarely_kept_advice(type(method))
         # where it is
         self.epoch = 1
         self.first_step = 0
@@ -297,7 +297,7 @@ class _Training:
             rows.append(MetricRow(self.epoch, "train", "", checkpoint.BEST_EPOCH, float(best)))
         log.add(rows)
         self.reporter.finished_epoch(self.epoch, rows)
-        warning = starvation_warning(log.rows, self.run.grades.shown, advice=self.advice)
+        warning = rarely_kept_warning(log.rows, self.run.grades.shown, advice=self.advice)
         if warning is not None:
             self.reporter.note(warning)
         self.epoch += 1

@@ -17,9 +17,9 @@ import pandas as pd
 import torch
 
 from srjt import networks as backbones
-from srjt.data.copies import traces_of, write_traces
 from srjt.data.grades import Grades
 from srjt.data.images.feed import Feed
+from srjt.data.leakage import traces_of, write_traces
 from srjt.data.manifest import Ints, Manifest, as_features
 from srjt.data.splits import Split, official_split, warn_of_leaks
 from srjt.errors import Option, SrjtError, unknown_name, warn
@@ -29,11 +29,11 @@ from srjt.text import count_of, few
 from srjt.training import checkpoint, devices, folder as run_folder, trained
 from srjt.training.batches import NO_READERS, ReaderTargets, TrainingSet
 from srjt.training.config import CHOOSE_HEAD, HEAD, ODDS, ResolvedConfig, TrainConfig
+from srjt.training.fit_odds import fit_at_once
 from srjt.training.frozen import features_and_seconds, frozen_facts, frozen_sentences
 from srjt.training.held_out import HeldOut, held_out_side, write_held_out
 from srjt.training.image_identity import image_digest
 from srjt.training.loop import Side, TrainingResult, as_tensor, fit
-from srjt.training.odds import fit_at_once
 from srjt.training.provenance import describe_provenance, describe_source
 from srjt.training.reporters import FoldReporter
 from srjt.training.step import weights

@@ -17,13 +17,13 @@ import torch
 from torch import Tensor, nn
 
 from srjt import methods, networks
-from srjt.data.copies import Known, Traces, find_copies, read_traces
 from srjt.data.duplicates import warn_of_duplicates
 from srjt.data.grades import UNKNOWN_PATIENT, Grades
 from srjt.data.images.augment import AUGMENTATIONS
 from srjt.data.images.decode import OnBadImage
 from srjt.data.images.feed import Feed, FeedCache, Samples, open_feed, view_crops
 from srjt.data.images.store import ImageStore, open_store
+from srjt.data.leakage import Known, Traces, find_copies, read_traces
 from srjt.data.manifest import Manifest, as_features, match_names
 from srjt.data.splits import Split
 from srjt.errors import SrjtError

@@ -21,9 +21,9 @@ from srjt.data.images.decode import OnBadImage
 from srjt.data.manifest import GRADED, Manifest, as_features, drop_unusable
 from srjt.data.options import ReadOptions
 from srjt.data.problems import describe_left_out, left_out_counts, left_out_problems
-from srjt.data.sources import assemble, features, folders, table
+from srjt.data.sources import assemble, features, folders, samples as of_tables, table
 from srjt.data.sources.assemble import TorchDataset, from_arrays
-from srjt.data.sources.features import read_ungraded_features
+from srjt.data.sources.samples import read_ungraded_features
 from srjt.errors import Option, SrjtError, unknown_name, warn
 from srjt.files import as_path, check_regular_file
 from srjt.progress import ProgressOption
@@ -49,9 +49,9 @@ ALL = frozenset(ReadOptions.__dataclass_fields__) - {"kind"}
 # The first source that recognises a path reads it. A table in memory is a table or features.
 SOURCES: dict[str, Source] = {
     "dr": Source(folders.find_labels, folders.read_dr, GRADES | {"images"}),
-    "features": Source(features.is_features, features.read_features, ALL),
+    "features": Source(features.is_features, of_tables.read_features, ALL),
     "medmnist": Source(folders.is_medmnist, folders.read_medmnist),
-    "table": Source(table.is_table, features.read_table, ALL - {"labels", "feature_columns"}),
+    "table": Source(table.is_table, of_tables.read_table, ALL - {"labels", "feature_columns"}),
     "limuc": Source(folders.find_patients, folders.read_limuc),
     "folders": Source(Path.is_dir, folders.read_folders),
 }

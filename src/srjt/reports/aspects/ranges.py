@@ -11,7 +11,8 @@ from pydantic import TypeAdapter
 from srjt.errors import count_of
 from srjt.inference.evaluate import Evaluation
 from srjt.inference.predict import Predictions
-from srjt.inference.ranges import Assumption, RangeEvaluation, RangePromise
+from srjt.inference.range_evidence import Assumption
+from srjt.inference.ranges import RangeEvaluation, RangePromise
 from srjt.reports.aspects import (
     Facts,
     add_to_grades,

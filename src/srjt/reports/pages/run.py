@@ -28,8 +28,8 @@ from srjt.training.baselines import baseline_from, run_baselines
 from srjt.training.checkpoint import HEADER, LAST, MetricRow, kept_epoch, last_epochs, read_metrics
 from srjt.training.choose_head import head_sentence
 from srjt.training.frozen import NO_WEIGHTS, frozen_sentences
+from srjt.training.rarely_kept import rarely_kept_advice, rarely_kept_grades, to_try
 from srjt.training.single_run import finished_metrics
-from srjt.training.starvation import starvation_advice, starved_grades, to_try
 from srjt.training.trained import Trained, load_run
 
 RESUME = "Run the same command again to resume it."
@@ -262,7 +262,7 @@ def run_page_facts(record: RunRecord) -> RunPageFacts:
     epochs = metrics.loc[metrics["split"] == side, "epoch"]
     rows = [MetricRow(*row) for row in metrics.itertuples(index=False)]
     grades = record.facts.grades.shown
-    starved = (starved_grades(rows, grades) or [set()])[-1]
+    starved = (rarely_kept_grades(rows, grades) or [set()])[-1]
     averaged = 0
     reached = 0
     if len(metrics):
@@ -310,7 +310,7 @@ def _starved_advice(name: str) -> str:
     options are unknown."""
     if name not in methods.names():
         return ""
-    advice = to_try(starvation_advice(methods.lookup(name).method))
+    advice = to_try(rarely_kept_advice(methods.lookup(name).method))
     return advice.written(lambda option: str(option).strip("`"))
 
 

@@ -15,8 +15,8 @@ from PIL import Image
 from scipy.stats import beta
 
 import srjt
-from srjt.data import copies
-from srjt.data.copies import find_copies, traces_of
+from srjt.data import leakage
+from srjt.data.leakage import find_copies, traces_of
 from srjt.data.manifest import LeakageWarning, Manifest
 from srjt.errors import SrjtError
 
@@ -137,7 +137,7 @@ def test_a_run_in_a_folder_refuses_rounded_training_rows(tmp_path: Path) -> None
 
 
 def test_few_rows_are_compared_where_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copies, "MOST_ROWS", 50)
+    monkeypatch.setattr(leakage, "MOST_ROWS", 50)
     training = rows(4, 400, 0)
     assert 40 <= found(training, training[:200])[0] <= 50
 
@@ -147,24 +147,24 @@ def test_ratios_by_hand() -> None:
     third patient."""
     own, codes = np.array([[0.0], [1.0], [3.0], [3.1]]), np.array([0, 1, 2, 2])
     # 0 → 1 → 3; 1 → 0 → 3; 3 → 1 → 0; 3.1 → 1 → 0
-    assert copies._ratios(own, own, codes, codes) == pytest.approx([1 / 2, 1 / 3, 2.0, 2.1])
+    assert leakage._ratios(own, own, codes, codes) == pytest.approx([1 / 2, 1 / 3, 2.0, 2.1])
     others = np.array([[0.9], [2.9]])  # 0.9 → 1 → 0; 2.9 → 3 → 1
-    assert copies._ratios(others, own, codes, np.array([-1, -1])) == pytest.approx([0.1, 0.05])
+    assert leakage._ratios(others, own, codes, np.array([-1, -1])) == pytest.approx([0.1, 0.05])
 
 
 def test_where_ratios_are_small_by_chance_they_are_counted() -> None:
     """Three of 1,000 rows coincide with another: Clopper and Pearson's limit, and no power of the
     ratio."""
     ratios = np.concatenate([np.zeros(3), np.full(497, 0.9), np.full(500, 2.0)])
-    assert copies._chance_below(0.01, ratios) == pytest.approx(beta.ppf(0.99, 4, 997))
-    assert copies._chance_below(0.01, ratios[3:]) < 1e-6  # none of them: by the power
+    assert leakage._chance_below(0.01, ratios) == pytest.approx(beta.ppf(0.99, 4, 997))
+    assert leakage._chance_below(0.01, ratios[3:]) < 1e-6  # none of them: by the power
 
 
 def test_so_many_hits_are_unlikely_or_not() -> None:
     """One or more of 100 by chance: 1 − (1 − p)^100, about 100 p."""
-    assert not copies._unlikely(1, 100, 2e-6)
-    assert copies._unlikely(1, 100, 0.5e-6)
-    assert not copies._unlikely(0, 100, 0.0)
+    assert not leakage._unlikely(1, 100, 2e-6)
+    assert leakage._unlikely(1, 100, 0.5e-6)
+    assert not leakage._unlikely(0, 100, 0.0)
 
 
 def test_a_patient_with_many_rows_has_a_chance_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,8 +175,8 @@ def test_a_patient_with_many_rows_has_a_chance_for_each(monkeypatch: pytest.Monk
         asked.append((trials, chance))
         return False
 
-    monkeypatch.setattr(copies, "_chance_below", lambda limit, ratios: 0.1)
-    monkeypatch.setattr(copies, "_unlikely", unlikely)
+    monkeypatch.setattr(leakage, "_chance_below", lambda limit, ratios: 0.1)
+    monkeypatch.setattr(leakage, "_unlikely", unlikely)
     given = as_manifest(rows(3, 20, 1))
     given = replace(given, table=given.table.assign(patient=["a", "b"] * 10))
     find_copies(traces_of(as_manifest(rows(3, 40, 0))), given, patients=None)

@@ -19,7 +19,7 @@ from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal import losses
 from srjt.reports.checklist import run_facts
 from srjt.run import Run
-from srjt.training import choose_head as heads, noise_rate, odds
+from srjt.training import choose_head as heads, fit_odds as odds, noise_rate
 from srjt.training.batches import NO_READERS, ReaderTargets
 from srjt.training.config import TrainConfig
 from srjt.training.reporters import BarReporter

@@ -14,23 +14,23 @@ from srjt.methods.base import Method
 from srjt.training.checkpoint import MetricRow
 
 PATIENCE = 3  # epochs in a row
-STARVED = 0.1  # of the share that is kept overall
+RARELY = 0.1  # of the share that is kept overall
 
 
-def starved_grades(rows: Sequence[MetricRow], grades: Sequence[str]) -> list[set[str]]:
+def rarely_kept_grades(rows: Sequence[MetricRow], grades: Sequence[str]) -> list[set[str]]:
     """In each epoch, the grades that the selection of a network hardly kept. One network's
-    selection is what the other learns from, so a grade that either starves counts."""
+    selection is what the other learns from, so a grade that either hardly keeps counts."""
     shares = {f"kept[{c}]": grade for c, grade in enumerate(grades)}
     kept = {row.epoch: row.value for row in rows if row.metric == "kept"}
-    starved: dict[int, set[str]] = {epoch: set() for epoch in sorted(kept)}
+    rare: dict[int, set[str]] = {epoch: set() for epoch in sorted(kept)}
     for row in rows:
-        if row.metric in shares and row.epoch in kept and row.value < STARVED * kept[row.epoch]:
-            starved[row.epoch].add(shares[row.metric])
-    return list(starved.values())
+        if row.metric in shares and row.epoch in kept and row.value < RARELY * kept[row.epoch]:
+            rare[row.epoch].add(shares[row.metric])
+    return list(rare.values())
 
 
-def starvation_advice(method: type[Method]) -> list[Message]:
-    """What may help starved grades, among what the method has."""
+def rarely_kept_advice(method: type[Method]) -> list[Message]:
+    """What may help such grades, among what the method has."""
     options = {f.name for f in fields(method)} - method.unused_options()
     advice = []
     if "ramp_epochs" in options:
@@ -43,18 +43,18 @@ def starvation_advice(method: type[Method]) -> list[Message]:
     return advice
 
 
-def starvation_warning(
+def rarely_kept_warning(
     rows: Sequence[MetricRow], grades: Sequence[str], *, advice: Sequence[str] = ()
 ) -> Message | None:
     """A warning in the first epoch that ends ``PATIENCE`` epochs in which a grade was hardly
     selected; else None.
 
-    rows: of all epochs so far. advice: what the user can try, from ``starvation_advice``.
+    rows: of all epochs so far. advice: what the user can try, from ``rarely_kept_advice``.
     """
-    starved = starved_grades(rows, grades)
+    rare = rarely_kept_grades(rows, grades)
     lasting = []
-    for end in range(PATIENCE, len(starved) + 1):
-        lasting.append(set.intersection(*starved[end - PATIENCE : end]))
+    for end in range(PATIENCE, len(rare) + 1):
+        lasting.append(set.intersection(*rare[end - PATIENCE : end]))
     if not lasting or not lasting[-1] or any(lasting[:-1]):
         return None
     named = ", ".join(grade for grade in grades if grade in lasting[-1])

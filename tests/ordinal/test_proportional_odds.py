@@ -6,8 +6,8 @@ import pytest
 from scipy.optimize import check_grad, minimize
 from scipy.special import expit
 
-from srjt.ordinal import odds
-from srjt.ordinal.odds import (
+from srjt.ordinal import proportional_odds as odds
+from srjt.ordinal.proportional_odds import (
     Targets,
     fit_odds,
     grade_probabilities,

@@ -21,7 +21,7 @@ from srjt.data.manifest import LeakageWarning, Manifest
 from srjt.data.splits import assign_folds
 from srjt.methods.single import OrdinalHead, ProportionalOdds
 from srjt.networks import Standardise
-from srjt.ordinal.odds import Floats, Ints, OddsModel, Targets, fit_odds
+from srjt.ordinal.proportional_odds import Floats, Ints, OddsModel, Targets, fit_odds
 from srjt.progress import Reporter
 from srjt.training import checkpoint
 from srjt.training.batches import ReaderTargets, TrainingSet, balancing_weights
