@@ -94,13 +94,12 @@ def dawid_skene(readings: Readings, *, iterations: int = 100, smoothing: float =
 
 def glad(readings: Readings, *, iterations: int = 50, steps: int = 5, rate: float = 0.2) -> Floats:
     """Whitehill and others, 2009: the ability of a worker times the ease of an item; wrong grades are alike."""
-    classes, item, reader, grade = (
-        len(readings.grades),
-        readings.item,
-        readings.reader,
-        readings.grade,
-    )
-    ability, log_ease = np.ones(len(readings.readers)), np.zeros(len(readings.items))
+    classes = len(readings.grades)
+    item = readings.item
+    reader = readings.reader
+    grade = readings.grade
+    ability = np.ones(len(readings.readers))
+    log_ease = np.zeros(len(readings.items))
     prior = np.log(np.bincount(grade, minlength=classes) / len(grade))
     posterior = votes(readings)
     for _ in range(iterations):
@@ -135,13 +134,13 @@ def _several(index: Ints) -> Floats:
 
 def mace(readings: Readings, *, restarts: int = 5, iterations: int = 50) -> Floats:
     """Hovy and others, 2013: a worker says the true grade, or spams by a distribution of their own."""
-    classes, item, reader, grade = (
-        len(readings.grades),
-        readings.item,
-        readings.reader,
-        readings.grade,
-    )
-    workers, rng, best = len(readings.readers), np.random.default_rng(0), (-np.inf, votes(readings))
+    classes = len(readings.grades)
+    item = readings.item
+    reader = readings.reader
+    grade = readings.grade
+    workers = len(readings.readers)
+    rng = np.random.default_rng(0)
+    best = (-np.inf, votes(readings))
     for _ in range(restarts):
         spams = rng.uniform(0.2, 0.8, workers)
         strategy = rng.dirichlet(np.full(classes, 5.0), workers)
@@ -178,7 +177,8 @@ METHODS = {
 
 def judged(readings: Readings, rows: Ints, true: Ints) -> list[dict[str, object]]:
     """Each method's scores on the items ``rows``, and how far ours is ahead: difference and standard error."""
-    answers, found = {}, []
+    answers = {}
+    found = []
     for name, method in METHODS.items():
         start = time.perf_counter()
         answers[name] = method(readings)[rows]

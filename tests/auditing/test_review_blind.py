@@ -325,7 +325,7 @@ def test_the_export_appends_and_says_what_is_next(readers: Path, srjt: Any) -> N
     decisions.close()
     code, said = srjt(*order)
     assert (code, "4 readings, 1 of them new." in said) == (0, True)
-    assert f"Next: srjt readers {readers / 'more.csv'}" in said
+    assert f"Next: srjt readers {readers / 'more.csv'} --out {readers}2" in said
     assert srjt(*order)[0] == 2  # never by accident
 
 

@@ -456,7 +456,6 @@ def test_hosts_and_cells_are_in_the_papers_order_and_other_variants_take_no_part
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     ("variant", "shown"),
     [(SOFT_RUNS, True), ("select=soft,ramp_epochs=13", False), ("update=soft", False)],

@@ -351,7 +351,8 @@ def export(
     if readings:
         table, notes, counted = _new_readings(folder, source)
         write(table, notes, counted)
-        print_line(f"Next: srjt readers {shlex.quote(str(out))}")
+        another = shlex.quote(f"{folder}2")
+        print_line(f"Next: srjt readers {shlex.quote(str(out))} --out {another}")
         return
     if not review_log.log_exists(folder / LOG):
         raise SrjtError(

@@ -79,7 +79,8 @@ def thumbnails(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
         left = share * width
         top = share * height
         box = (left, top, width - left, height - top)
-        thumbs[crop] = np.asarray(grey.resize((SIDE, SIDE), Image.Resampling.BOX, box=box))
+        small = grey.resize((SIDE, SIDE), Image.Resampling.BOX, box=box)
+        thumbs[crop] = np.asarray(small)
     thumbs -= thumbs.min(axis=(1, 2), keepdims=True)
     spread = thumbs.max(axis=(1, 2), keepdims=True).astype(np.float64)
     stretch = np.where(spread >= FLAT, 255 / np.maximum(spread, FLAT), 0)
