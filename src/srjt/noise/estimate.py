@@ -244,83 +244,189 @@ def estimate_noise(
     paired = int((again >= 0).sum()) >= _PAIRS
     if paired:
         explained = explained.given_second(y, again)
-    differs = float((explained.label_probabilities().argmax(axis=1) != y).mean())
-    largest = exact_interval(differs, len(y) / explained.repeated, confidence=confidence)[1]
-    tail = (1.0 - confidence) / 2.0
-    informed = learnt = _informed(y, explained, owner)
-    reason = "" if paired else _doubt(y, explained, informed=informed, unsettled=tail)
-    joint = explained.guessed_joint if reason else explained.joint
-    rate = rate_of(joint)
-    low = lower_bound = rate
-    joints = joint[None]
-    if bootstrap:
-        joints, rates = _draws(explained, bootstrap, seed=seed)
-        low = min(float(np.quantile(rates, tail)), rate)
-        lower_bound = min(float(np.quantile(rates, 2.0 * tail)), rate)
-        if paired:
-            low, largest = _paired_interval(joints, len(y) / explained.repeated, tail=tail)
-        elif explained.one_sided:
-            largest = max(largest, float(np.quantile([rate_of(one) for one in joints], 1.0 - tail)))
-    if not informed and bootstrap:
-        low = lower_bound = 0.0
-    if bootstrap and low * len(y) < 1.0:  # labels are counted: fewer than one wrong label is none
-        low = 0.0
-    interval = (low, max(largest, rate)) if bootstrap else (rate, rate)
-    weights = explained.form_weights
-    form = max(weights, key=lambda one: weights[one])
-    assumption = f"{_ASSUMPTIONS[form]}; {_SHARED}"
+    draws = _Draws(explained=explained, count=bootstrap, seed=seed, confidence=confidence)
+    learnt = _informed(y, explained, owner)
     if paired:
-        informed = True
-        matrix = transition_of(joint)
-        joint = joint.sum(axis=1, keepdims=True) * (seen(matrix, SHARED_ERRORS) @ matrix)
-        rate = rate_of(joint)
-        lower_bound = low
-        interval = (low, 1.0 - (1.0 - largest) ** 2) if bootstrap else (rate, rate)
-        assumption = _PAIRED.format(count_of(int((again >= 0).sum()), "second label"))
-    worth = 0.0
-    shares: tuple[tuple[float, float, float], ...] = ()
+        found = _from_second_labels(y, again, draws, informed=learnt)
+    else:
+        found = _from_labels(y, draws, informed=learnt)
     if len(known.rows):
-        rate, interval, lower_bound, joint, worth, reason, shares = use_verified(
-            y, explained.posterior(y, p), known, owner=owner, confidence=confidence, guess=rate
-        )
-        interval = interval if bootstrap else (rate, rate)
-        informed = informed or not reason
-        # the same spread around another mean
-        joints = np.maximum(joints - joints.mean(axis=0) + joint, 0.0)
-        joints /= joints.sum(axis=(1, 2), keepdims=True)
-        assumption = _by_verified(known, too_few=bool(reason))
-    ends = [tail, 1.0 - tail]
-    transition_interval = np.quantile(transition_of(joints), ends, axis=0)
-    prior_interval = np.quantile(joints.sum(axis=2), ends, axis=0)
-    if bootstrap and (reason or paired):
-        given = np.bincount(y, minlength=len(joint)) / len(y)
-        likeliest = not explained.one_sided
-        matrix_bounds, share_bounds = _bounds(given, interval[1], likeliest=likeliest)
-        transition_interval = _hull(transition_interval, matrix_bounds)
-        prior_interval = _hull(prior_interval, share_bounds)
-    elif bootstrap and interval[0] < RIGHT:  # then it is plausible that all labels are right
-        transition_interval = _hull(transition_interval, np.stack([np.eye(len(joint))] * 2))
+        found = _with_verified(found, y, explained.posterior(y, p), known, draws, owner=owner)
+    transition_interval, prior_interval = _matrix_intervals(y, found, draws, paired=paired)
+    weights = explained.form_weights
+    form = _likeliest_form(explained)
     return NoiseEstimate(
-        rate=rate,
-        rate_interval=interval,
-        transition=transition_of(joint),
+        rate=found.rate,
+        rate_interval=found.interval,
+        transition=transition_of(found.joint),
         transition_interval=transition_interval,
-        prior=joint.sum(axis=1),
+        prior=found.joint.sum(axis=1),
         prior_interval=prior_interval,
         form=form,
         held_out=dict(explained.held_out),
         samples=len(y),
-        identifiable=not reason,
-        reason=reason,
+        identifiable=not found.reason,
+        reason=found.reason,
         form_weight=weights[form],
-        lower_bound=lower_bound,
-        assumption=assumption,
+        lower_bound=found.lower_bound,
+        assumption=found.assumption,
         verified=len(known.rows),
-        verified_worth=worth,
-        verified_shares=shares,
-        informed=informed,
+        verified_worth=found.worth,
+        verified_shares=found.shares,
+        informed=found.informed,
         learnt=learnt,
     )
+
+
+# What labels and probabilities tell, then second labels, then verified ones.
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Draws:
+    """The explanations of the labels, and the draws from them that make intervals."""
+
+    explained: Explanations
+    count: int  # 0: no intervals
+    seed: int
+    confidence: float
+
+    @property
+    def tail(self) -> float:
+        """The probability below an interval, and above it."""
+        return (1.0 - self.confidence) / 2.0
+
+    def of(self, joint: Floats) -> tuple[Floats, Floats]:
+        """(B, C, C) draws and their rates (B,); of no draws, ``joint`` and its rate."""
+        if self.count:
+            return _draws(self.explained, self.count, seed=self.seed)
+        return joint[None], np.array([rate_of(joint)])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Found:
+    """What is known about the share of wrong labels."""
+
+    joint: Floats  # (C, C) shares of the pairs of true grade and label
+    joints: Floats  # (B, C, C) draws of it
+    rate: float
+    interval: tuple[float, float]
+    lower_bound: float
+    reason: str  # why the rate is not determined; "": it is
+    informed: bool
+    assumption: str
+    worth: float = 0.0
+    shares: tuple[tuple[float, float, float], ...] = ()
+
+
+def _from_labels(y: Ints, draws: _Draws, *, informed: bool) -> _Found:
+    explained = draws.explained
+    tail = draws.tail
+    reason = _doubt(y, explained, informed=informed, unsettled=tail)
+    joint = explained.guessed_joint if reason else explained.joint
+    rate = rate_of(joint)
+    joints, rates = draws.of(joint)
+    low = lower_bound = high = rate
+    if draws.count:
+        low = min(float(np.quantile(rates, tail)), rate)
+        lower_bound = min(float(np.quantile(rates, 2.0 * tail)), rate)
+        differs = float((explained.label_probabilities().argmax(axis=1) != y).mean())
+        patients = len(y) / explained.repeated
+        largest = exact_interval(differs, patients, confidence=draws.confidence)[1]
+        if explained.one_sided:
+            largest = max(largest, float(np.quantile([rate_of(one) for one in joints], 1.0 - tail)))
+        high = max(largest, rate)
+        if not informed:
+            low = lower_bound = 0.0
+        low = _of_whole_labels(low, len(y))
+    return _Found(
+        joint=joint,
+        joints=joints,
+        rate=rate,
+        interval=(low, high),
+        lower_bound=lower_bound,
+        reason=reason,
+        informed=informed,
+        assumption=f"{_ASSUMPTIONS[_likeliest_form(explained)]}; {_SHARED}",
+    )
+
+
+def _from_second_labels(y: Ints, again: Ints, draws: _Draws, *, informed: bool) -> _Found:
+    """again: (N,) second labels, −1 where there is none."""
+    explained = draws.explained
+    joints, _ = draws.of(explained.joint)
+    lower_bound = rate_of(explained.joint)
+    matrix = transition_of(explained.joint)
+    prior = explained.joint.sum(axis=1, keepdims=True)
+    joint = prior * (seen(matrix, SHARED_ERRORS) @ matrix)
+    rate = rate_of(joint)
+    interval = (rate, rate)
+    if draws.count:
+        labels = len(y) / explained.repeated
+        low, largest = _paired_interval(joints, labels, tail=draws.tail)
+        lower_bound = _of_whole_labels(low if informed else 0.0, len(y))
+        interval = (lower_bound, 1.0 - (1.0 - largest) ** 2)
+    return _Found(
+        joint=joint,
+        joints=joints,
+        rate=rate,
+        interval=interval,
+        lower_bound=lower_bound,
+        reason="",
+        informed=True,
+        assumption=_PAIRED.format(count_of(int((again >= 0).sum()), "second label")),
+    )
+
+
+def _with_verified(
+    found: _Found, y: Ints, posterior: Floats, known: Verified, draws: _Draws, *, owner: Ints
+) -> _Found:
+    rate, interval, lower_bound, joint, worth, reason, shares = use_verified(
+        y, posterior, known, owner=owner, confidence=draws.confidence, guess=found.rate
+    )
+    # the same spread around another mean
+    joints = np.maximum(found.joints - found.joints.mean(axis=0) + joint, 0.0)
+    joints /= joints.sum(axis=(1, 2), keepdims=True)
+    return _Found(
+        joint=joint,
+        joints=joints,
+        rate=rate,
+        interval=interval if draws.count else (rate, rate),
+        lower_bound=lower_bound,
+        reason=reason,
+        informed=found.informed or not reason,
+        assumption=_by_verified(known, too_few=bool(reason)),
+        worth=worth,
+        shares=shares,
+    )
+
+
+def _matrix_intervals(
+    y: Ints, found: _Found, draws: _Draws, *, paired: bool
+) -> tuple[Floats, Floats]:
+    """(2, C, C) of the matrix and (2, C) of the shares of the true grades, lower and upper."""
+    ends = [draws.tail, 1.0 - draws.tail]
+    matrices = np.quantile(transition_of(found.joints), ends, axis=0)
+    shares = np.quantile(found.joints.sum(axis=2), ends, axis=0)
+    classes = len(found.joint)
+    if draws.count and (found.reason or paired):
+        given = np.bincount(y, minlength=classes) / len(y)
+        likeliest = not draws.explained.one_sided
+        matrix_bounds, share_bounds = _bounds(given, found.interval[1], likeliest=likeliest)
+        matrices = _hull(matrices, matrix_bounds)
+        shares = _hull(shares, share_bounds)
+    elif draws.count and found.interval[0] < RIGHT:  # it is plausible that all labels are right
+        matrices = _hull(matrices, np.stack([np.eye(classes)] * 2))
+    return matrices, shares
+
+
+def _of_whole_labels(low: float, labels: int) -> float:
+    """The lower end of a share. Labels are counted: fewer than one wrong label is none."""
+    return low if low * labels >= 1.0 else 0.0
+
+
+def _likeliest_form(explained: Explanations) -> str:
+    weights = explained.form_weights
+    return max(weights, key=lambda form: weights[form])
 
 
 def check_labels(labels: ArrayLike, probabilities: ArrayLike) -> tuple[Ints, Floats]:

@@ -180,16 +180,27 @@ RESIZED = {
 
 
 def _settings_facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
-    config = facts.config
-    data = facts.data
     made = facts.provenance
+    yield from _data_sentences(facts)
+    yield "input", _input_sentence(facts)
+    yield from _model_sentences(facts)
+    yield from _training_sentences(facts)
+    software = versions(made, facts.version)
+    if made.get("device"):
+        software += f"; on {made['device']}"
+    yield "software", f"Software: {software}."
+    if made.get("command"):
+        yield "command", f"Command: “{made['command']}”."
+
+
+def _data_sentences(facts: RunFacts) -> Iterator[tuple[str, str]]:
+    data = facts.data
     source = source_name(facts)
-    features = data.in_shape[0] if data.are_features else 0
     if data.source is not None and source:
         yield "source", f"The data were read from {source}."
         if data.source.sha256:
             yield "sha256", f"Its SHA-256 is {data.source.sha256}."
-    yield from _flow(data, "rows of features" if features else "images")
+    yield from _flow(data, "rows of features" if data.are_features else "images")
     if data.left_out is not None:
         reasons = ", ".join(f"{kind.replace('-', ' ')}: {n:,}" for kind, n in data.left_out.items())
         if reasons:
@@ -203,24 +214,28 @@ def _settings_facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
         "grades",
         f"The outcome is an ordinal grade, mildest first: {', '.join(facts.grades.shown)}.",
     )
-    if features:
+
+
+def _input_sentence(facts: RunFacts) -> str:
+    config = facts.config
+    if facts.data.are_features:
         scaled = "scaled to mean 0 and variance 1 on the training side"
-        yield "input", f"The only input is a row of {features:,} features, each {scaled}."
-    else:
-        size = config.image_size
-        crop = config.crop
-        resized = RESIZED[config.resize]
-        used = f"{crop} × {crop} are used, in training at random places, otherwise in the centre"
-        if config.backbone is not None:
-            used = f"the {crop} × {crop} in the centre are used"
-        if config.flip:
-            used += "; training images are mirrored at random"
-        if config.augment != "paper":
-            used += f", and rotated, zoomed and recoloured (augment: {config.augment})"
-        yield (
-            "input",
-            f"The only input is the image, {resized} {size} × {size} pixels, of which {used}.",
-        )
+        return f"The only input is a row of {facts.data.in_shape[0]:,} features, each {scaled}."
+    size = config.image_size
+    crop = config.crop
+    resized = RESIZED[config.resize]
+    used = f"{crop} × {crop} are used, in training at random places, otherwise in the centre"
+    if config.backbone is not None:
+        used = f"the {crop} × {crop} in the centre are used"
+    if config.flip:
+        used += "; training images are mirrored at random"
+    if config.augment != "paper":
+        used += f", and rotated, zoomed and recoloured (augment: {config.augment})"
+    return f"The only input is the image, {resized} {size} × {size} pixels, of which {used}."
+
+
+def _model_sentences(facts: RunFacts) -> Iterator[tuple[str, str]]:
+    config = facts.config
     networks = "networks"
     if config.network == ODDS:
         networks = count_of(1, "network")
@@ -239,6 +254,10 @@ def _settings_facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
         "model",
         f"The model consists of {networks} ({network}), trained with the method {method}.",
     )
+
+
+def _training_sentences(facts: RunFacts) -> Iterator[tuple[str, str]]:
+    config = facts.config
     if config.network == ODDS:
         folds = "the strength of the penalty is the one that makes held-out labels likeliest"
         yield (
@@ -246,23 +265,7 @@ def _settings_facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
             f"It is a proportional-odds model with a ridge penalty, fitted by L-BFGS; {folds}.",
         )
     else:
-        length = (
-            f"{count_of(config.known_epochs, 'epoch')} in batches of {config.known_batch_size:,}"
-        )
-        yield "training", f"Training took {length}."
-        rates = f"learning rate {config.learning_rate:g}, weight decay {config.weight_decay:g}"
-        yield (
-            "training",
-            (
-                f"It used {config.optimizer}, {rates}, the schedule {config.schedule} and seed"
-                f" {config.seed}."
-            ),
-        )
-        yield "training", _beginning(facts)
-        kept = "the epoch that was best on the validation side"
-        if config.keep == "last":
-            kept = "the last epoch"
-        yield "selection", f"The networks of {kept} were kept."
+        yield from _epoch_sentences(facts)
     if facts.head is not None:
         yield "selection", head_sentence(facts.head)
     drawn = "All samples were drawn equally often, whatever their grade."
@@ -272,12 +275,25 @@ def _settings_facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
     noise = facts.noise or {}
     if isinstance(noise.get("used"), float):
         yield "noise", f"Training took the share of wrong labels to be {noise['used']:.0%}."
-    software = versions(made, facts.version)
-    if made.get("device"):
-        software += f"; on {made['device']}"
-    yield "software", f"Software: {software}."
-    if made.get("command"):
-        yield "command", f"Command: “{made['command']}”."
+
+
+def _epoch_sentences(facts: RunFacts) -> Iterator[tuple[str, str]]:
+    config = facts.config
+    length = f"{count_of(config.known_epochs, 'epoch')} in batches of {config.known_batch_size:,}"
+    yield "training", f"Training took {length}."
+    rates = f"learning rate {config.learning_rate:g}, weight decay {config.weight_decay:g}"
+    yield (
+        "training",
+        (
+            f"It used {config.optimizer}, {rates}, the schedule {config.schedule} and seed"
+            f" {config.seed}."
+        ),
+    )
+    yield "training", _beginning(facts)
+    kept = "the epoch that was best on the validation side"
+    if config.keep == "last":
+        kept = "the last epoch"
+    yield "selection", f"The networks of {kept} were kept."
 
 
 def _flow(data: DataFacts, what: str) -> Iterator[tuple[str, str]]:

@@ -285,10 +285,7 @@ def single_run(
     if store.skipped:
         count = count_of(len(store.skipped), "unreadable image is", "unreadable images are")
         reporter.note(f"{count} skipped: {few(name for name, _ in store.skipped)}.")
-    parts = resolve_split(setup.split, manifest, skipped=bool(store.skipped))
-    _check_samples(manifest, parts)
-    if config.keep == "best" and not len(parts.validation):
-        raise no_validation_side()
+    parts = _checked_split(setup.split, manifest, config, skipped=bool(store.skipped))
     readers = training_targets(manifest, parts.train, config, method)
 
     side = config.crop if setup.transform is None else config.image_size
@@ -324,14 +321,8 @@ def single_run(
             networks, method, replace(begun, config=config), setup, folder=folder
         )
         if not isinstance(reporter, FoldReporter):  # the trainings of a cross-fit are all alike
-            kind = "rows of features" if manifest.are_features else "images"
-            reporter.note(
-                f"{len(parts.train):,} training {kind},"
-                f" {_described(run, own_network=setup.network is not None)}."
-            )
-            if config.backbone is not None:
-                for sentence in frozen_sentences(config, about["frozen"]):
-                    reporter.note(sentence)
+            for sentence in _announced(run, manifest, parts, setup, about):
+                reporter.note(sentence)
         training, sides = _tensors(manifest, parts, feed, run, readers)
         try:
             with (
@@ -339,13 +330,10 @@ def single_run(
                 torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
             ):
                 if config.network == ODDS:
+                    rows = as_features(pixels[parts.train])
+                    samples = manifest.select(parts.train, images=False)
                     result = fit_at_once(
-                        run,
-                        training,
-                        sides,
-                        samples=manifest.select(parts.train, images=False),
-                        rows=as_features(pixels[parts.train]),
-                        reporter=reporter,
+                        run, training, sides, samples=samples, rows=rows, reporter=reporter
                     )
                 else:
                     result = fit(run, training, sides, reporter=reporter, process=process)
@@ -370,6 +358,16 @@ def single_run(
     return run
 
 
+def _checked_split(
+    split: SplitChoice, manifest: Manifest, config: ResolvedConfig, *, skipped: bool
+) -> Split:
+    parts = resolve_split(split, manifest, skipped=skipped)
+    _check_samples(manifest, parts)
+    if config.keep == "best" and not len(parts.validation):
+        raise no_validation_side()
+    return parts
+
+
 def _finished_run(folder: Path, setup: Setup) -> Trained:
     """The run of a folder in which nothing is left to do."""
     setup.reporter.note(f"{folder} is already finished: nothing to do.")
@@ -381,6 +379,18 @@ def _finished_run(folder: Path, setup: Setup) -> Trained:
             f"{folder / 'history.csv'} is missing: {run_folder.RESTORE}", code="damaged_file"
         )
     return replace(run, metrics=finished_metrics(folder))
+
+
+def _announced(
+    run: Trained, manifest: Manifest, parts: Split, setup: Setup, about: Mapping[str, Any]
+) -> list[str]:
+    """What is trained, before it begins."""
+    kind = "rows of features" if manifest.are_features else "images"
+    networks = _described(run, own_network=setup.network is not None)
+    sentences = [f"{len(parts.train):,} training {kind}, {networks}."]
+    if run.config.backbone is not None:
+        sentences += frozen_sentences(run.config, about["frozen"])
+    return sentences
 
 
 def _described(run: Trained, *, own_network: bool) -> str:
