@@ -190,7 +190,7 @@ def test_next_steps_of_readers(
         (words,) = next_steps(out)
         code, out, err = command(*words)
         assert code == 0, (words, err)
-    assert words == ["readers", "more_readings.csv"]
+    assert words == ["readers", "more_readings.csv", "--out", "agreed2"]
 
 
 @pytest.mark.slow

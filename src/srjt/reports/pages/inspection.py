@@ -89,8 +89,8 @@ def perhaps_patients(inspection: Inspection) -> str:
         return ""
     first = inspection.perhaps_patients[0]
     return (
-        f"The values of column {first!r} repeat: if they are the patients, begin again with"
-        f" --patient-column {shlex.quote(first)}."
+        f"The values of column {first!r} repeat: if they are the patients, begin again with srjt"
+        f" analyse … --patient-column {shlex.quote(first)}."
     )
 
 
