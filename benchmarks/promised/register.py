@@ -296,6 +296,7 @@ PROMISES = (
         printed_by=(
             "inference/labels.py: ValidationLabels.noise_interval",
             "noise/estimate.py: NoiseEstimate.rate_interval",
+            "noise/estimate.py: _Found.interval",
             "noise/estimate.py: estimate_noise",
             "auditing/folder.py: SummaryFile.rate_interval",
             "reports/checklist.py: run_facts",
@@ -313,7 +314,10 @@ PROMISES = (
         says="at least so many labels are wrong (one-sided limit of 95 %)",
         where="audit",
         promised=0.95,
-        printed_by=("noise/estimate.py: NoiseEstimate.lower_bound",),
+        printed_by=(
+            "noise/estimate.py: NoiseEstimate.lower_bound",
+            "noise/estimate.py: _Found.lower_bound",
+        ),
     ),
     Promise(
         name="noise-matrix",
