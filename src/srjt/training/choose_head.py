@@ -11,16 +11,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache as once
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from srjt._version import __version__
 from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError
-from srjt.files import explain_write_errors, wait_for_lock, write_sealed_json
 from srjt.noise.matrices import Floats, Ints
 from srjt.progress import Reporter
 from srjt.training import folder as run_folder, single_run as one_run
@@ -151,22 +148,12 @@ def likelihood_at_best_slope(probabilities: Floats, labels: Ints) -> float:
 def _compare_once(
     folder: Path, facts: dict[str, Any], compare: Callable[[], dict[str, float]], reporter: Reporter
 ) -> dict[str, float]:
-    """The comparison in this folder: the first process computes it while the others wait."""
+    """The comparison in this folder, which one process computes."""
     file = folder / "head.json"
-    if not file.exists():
-        with explain_write_errors(f"The run cannot be written to {folder}"):
-            folder.mkdir(parents=True, exist_ok=True)
-        note_once = once(
-            lambda: reporter.note(f"Waiting for another process that works on {folder}.")
-        )
-        with wait_for_lock(folder, waiting=note_once):
-            if not file.exists():
-                made_by = {"format": run_folder.FORMAT, "srjt": __version__}
-                write_sealed_json(file, {**made_by, **facts, "held_out": compare()})
+    run_folder.write_once(file, lambda: {**facts, "held_out": compare()}, note=reporter.note)
     saved = run_folder.read_estimate(file, run_folder.HeadFile)
-    if not (
-        folder / "run.json"
-    ).exists():  # else the run compares its own settings and samples next
+    begun = (folder / "run.json").exists()
+    if not begun:  # else the run compares its own settings and samples next
         before = {name: getattr(saved, name) for name in facts}
         what = f"{file} was made from other features, labels or settings"
         run_folder.refuse_differences(what, before, facts)

@@ -21,8 +21,9 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache as once
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -394,6 +395,23 @@ def read_noise_estimate(folder: Path) -> NoiseEstimate | None:
     if file.exists():
         return read_estimate(file, NoiseFile).estimate
     return None
+
+
+def write_once(
+    file: Path, content: Callable[[], Mapping[str, Any]], *, note: Callable[[str], None]
+) -> None:
+    """Write ``noise.json`` or ``head.json`` unless it is there: the first process computes its
+    content while the others wait."""
+    if file.exists():
+        return
+    folder = file.parent
+    with files.explain_write_errors(f"The run cannot be written to {folder}"):
+        folder.mkdir(parents=True, exist_ok=True)
+    note_once = once(lambda: note(f"Waiting for another process that works on {folder}."))
+    with files.wait_for_lock(folder, waiting=note_once):
+        if not file.exists():
+            about = {"format": FORMAT, "srjt": __version__}
+            files.write_sealed_json(file, {**about, **content()})
 
 
 def read_estimate(file: Path, model: type[files.Model]) -> files.Model:

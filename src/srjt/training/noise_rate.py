@@ -12,17 +12,14 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable, Sequence
-from functools import cache as once
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from srjt import methods, networks, noise
-from srjt._version import __version__
 from srjt.data.manifest import LeakageWarning, Manifest
 from srjt.errors import Message, Option, SrjtError, unknown_name, warn
-from srjt.files import explain_write_errors, wait_for_lock, write_sealed_json
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.matrices import Floats, Ints, noise_from_posterior
 from srjt.progress import Reporter
@@ -395,7 +392,7 @@ def _estimate_once(
     estimate_in: Callable[[Path | None], NoiseEstimate],
     reporter: Reporter,
 ) -> NoiseEstimate:
-    """The estimate in this folder: the first process computes it while the others wait."""
+    """The estimate in this folder, which one process computes."""
     file = folder / "noise.json"
     if not file.exists() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise SrjtError(
@@ -405,21 +402,14 @@ def _estimate_once(
             " number.",
             code="unsupported",
         )
-    if not file.exists():
-        with explain_write_errors(f"The run cannot be written to {folder}"):
-            folder.mkdir(parents=True, exist_ok=True)
-        note_once = once(
-            lambda: reporter.note(f"Waiting for another process that works on {folder}.")
-        )
-        with wait_for_lock(folder, waiting=note_once):
-            if not file.exists():
-                made_by = {"format": run_folder.FORMAT, "srjt": __version__}
-                estimate = estimate_in(folder / "warmup").to_dict()
-                write_sealed_json(file, {**made_by, **facts, "estimate": estimate})
+
+    def content() -> dict[str, Any]:
+        return {**facts, "estimate": estimate_in(folder / "warmup").to_dict()}
+
+    run_folder.write_once(file, content, note=reporter.note)
     saved = run_folder.read_estimate(file, run_folder.NoiseFile)
-    if not (
-        folder / "run.json"
-    ).exists():  # else the run compares its own settings and samples next
+    begun = (folder / "run.json").exists()
+    if not begun:  # else the run compares its own settings and samples next
         before = {name: getattr(saved, name) for name in facts}
         now = dict(facts)
         run_folder.refuse_differences(
