@@ -22,7 +22,9 @@ from srjt.inference.explain import network_maps
 from srjt.inference.options import Answering
 from srjt.inference.predict import predict
 from srjt.inference.prepare import prepare
+from srjt.json_values import json_values
 from srjt.ordinal.decisions import decision_confidence
+from srjt.ordinal.decoding import GradeRule
 from srjt.training.batches import evaluation_batch_size
 from srjt.training.checkpoint import read_metrics
 from srjt.training.crossfit import features
@@ -84,7 +86,7 @@ def test_an_ordinal_head_decides_by_its_own_rule(data: Any, train: Any) -> None:
     grades = run.probabilities(data.manifest.arrays)[1][0]
     table = predict(run, data.manifest, decoding="argmax")
     assert table["grade"].astype(int).tolist() == grades.tolist()
-    assert table.attrs["how"]["grade"] == "what garg itself decides on"
+    assert table.attrs["how"]["grade"]["method"] == "garg"
 
 
 def test_evaluate_agrees_with_the_training(
@@ -172,8 +174,8 @@ def test_what_was_not_asked_for_is_not_said(run: Trained, features: Manifest) ->
         "networks": {"number": 1, "used": "ensemble"},
         "views": 1,
         "precision": "fp32",
-        "recalibration": "none",
-        "grade": "the most likely grade",
+        "recalibration": None,
+        "grade": json_values(GradeRule(decoding="argmax")),
     }
     assert (table.attrs["threshold"], table.attrs["cut"]) == (None, None)
     other = features.select(folds(features)[0].test)

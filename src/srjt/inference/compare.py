@@ -16,6 +16,7 @@ from srjt.errors import Option, SrjtError, count_of, few
 from srjt.inference.answers import number_of_patients, run_name
 from srjt.inference.options import Answering, Grading
 from srjt.inference.prepare import (
+    JudgedBy,
     Prepared,
     RunLike,
     judging_labels,
@@ -46,7 +47,7 @@ class Tested:
     samples: HeldOut | Manifest
 
     @property
-    def judged_by(self) -> str:
+    def judged_by(self) -> JudgedBy:
         return judging_labels(self.samples)[1]
 
 
@@ -151,7 +152,11 @@ class Comparison(Reported, DictMixin):
         Number of patients, which are resampled; None: they are not known, so images are resampled
         and the intervals are probably too narrow.
     judged_by : str
-        The labels that the predictions are compared with.
+        The labels that the predictions are compared with: ``"true grades"`` or ``"given grades"``.
+    corrected : int
+        How many of these labels another run does not have: they were corrected in between.
+    labels_of : str
+        The run whose labels they are, the last one given, if some were corrected; else empty.
     level : float
         Confidence level of the intervals.
     differences : list of Difference
@@ -172,7 +177,7 @@ class Comparison(Reported, DictMixin):
     runs: tuple[str, ...]
     samples: int
     patients: int | None
-    judged_by: str
+    judged_by: JudgedBy
     level: float
     differences: list[Difference]
     purpose: Purpose
@@ -180,6 +185,8 @@ class Comparison(Reported, DictMixin):
     trainings: tuple[int, ...] = ()
     gains: dict[str, list[Gain]] = field(default_factory=dict)
     rare_grades: tuple[str, ...] = ()
+    corrected: int = 0
+    labels_of: str = ""
 
     def __repr__(self) -> str:
         return f"<Comparison: {', '.join(self.runs)} on {count_of(self.samples, 'image')}>"
@@ -267,9 +274,6 @@ def compare(
     of_grade = metrics.patients_of_grades(by_patient)  # the labels are the same in all tables
     uncommon = np.flatnonzero(np.asarray(of_grade) < metrics.TOO_FEW)
     rare = [grades[grade] for grade in uncommon]
-    judged_by = str(last.judged_by)
-    if corrected:
-        judged_by += f" of {last.name}, {corrected:,} of which others have not"
     purpose = grading.target_metric or opened[0].config.target_metric
     gain_of = partial(_gain, labels=labels, metric=purpose, groups=groups, resamples=resamples)
     shown = []
@@ -284,7 +288,9 @@ def compare(
         runs=tuple(shown),
         samples=len(labels),
         patients=number_of_patients(tested[0].samples.patients),
-        judged_by=judged_by,
+        judged_by=last.judged_by,
+        corrected=corrected,
+        labels_of=last.name if corrected else "",
         level=level,
         differences=_differences(
             shown,

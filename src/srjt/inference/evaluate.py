@@ -48,8 +48,8 @@ from srjt.json_values import json_values
 from srjt.notebook import Reported
 from srjt.ordinal import Purpose, calibration
 from srjt.ordinal.baseline import Gain, gain_over_one_grade
-from srjt.ordinal.calibration import CalibrationBin
-from srjt.ordinal.decoding import LearnedPooling
+from srjt.ordinal.calibration import CalibrationBin, Recalibration
+from srjt.ordinal.decoding import GradeRule, LearnedPooling
 from srjt.ordinal.metrics import NaiveBaseline, naive_baseline
 from srjt.progress import ProgressOption, progress_bar
 from srjt.readers.readings import Readings
@@ -102,18 +102,39 @@ class Overlap:
     samples: int
     patients: int | None
 
-    def __str__(self) -> str:
-        patients = ""
-        if self.patients is not None:
-            patients = f" and {count_of(self.patients, 'patient')}, by name,"
-        advice = {
-            "validation": "Evaluate samples of other patients, such as the test side.",
-            "calibrate_on": "Calibrate on samples of other patients.",
-        }[self.to]
-        return (
-            f"{count_of(self.samples, 'sample')}{patients} are among those that were used to fit "
-            f"{' and '.join(self.fitted)}: the scores look too good. {advice}"
+
+@dataclass(frozen=True, kw_only=True)
+class Leakage:
+    """Evaluated samples that the run was, or may have been, trained on.
+
+    Attributes
+    ----------
+    samples : int
+        Evaluated samples that show the same as a training sample.
+    patients : int
+        Evaluated patients with the name of a training patient; 0 if ``samples`` are known.
+    example : str
+        One of their names.
+    """
+
+    samples: int = 0
+    patients: int = 0
+    example: str = ""
+
+
+def warn_of_leakage(run: Trained, data: Manifest) -> Leakage | None:
+    """Warn if the run was, or may have been, trained on some of the samples."""
+    seen = len(run.trained_on(data))
+    if seen:
+        warn(
+            f"The run was trained on {seen:,} of these {len(data):,} samples. Evaluate others, such"
+            " as the test side of its split.",
+            LeakageWarning,
         )
+        return Leakage(samples=seen)
+    if patients := warn_of_training_patients(run, data):
+        return Leakage(patients=len(patients), example=patients[0])
+    return None
 
 
 def find_overlaps(
@@ -167,8 +188,8 @@ class Evaluation(subgroups.Scores, Reported):
         Views of each sample over which the probabilities are averaged.
     purpose : {"mae", "accuracy", "qwk", "macro_f1"}
         The metric that the grades are for.
-    grade_rule : str
-        What a predicted grade is, in words.
+    grade_rule : GradeRule
+        How probabilities become grades.
     intervals : dict of str to Interval
         Every metric with its 95 % interval: (value, low, high).
     confusion : list of list of int
@@ -179,8 +200,8 @@ class Evaluation(subgroups.Scores, Reported):
         Mean ranked probability score; 0 is best.
     calibration : list of CalibrationBin
         Confidence and accuracy per bin.
-    recalibration : str
-        How the probabilities were recalibrated; empty if they were not.
+    recalibration : Recalibration or None
+        How the probabilities were recalibrated; None if they were not.
     images : int
         Number of images; ``samples`` unless the answers are pooled.
     per : tuple of str
@@ -204,8 +225,8 @@ class Evaluation(subgroups.Scores, Reported):
         ``subgroups``: the scores of each group, with ``by``. ``readers``: the network as one more
         reader, if several readers graded the samples. ``true_scores``: what can be known about the
         scores against the true grades, where labels may be wrong and answers are not pooled.
-    trained_on : str
-        A sentence if the run was, or may have been, trained on some of the samples; "" otherwise.
+    trained_on : Leakage or None
+        Samples that the run was, or may have been, trained on; None if there are none.
     overlaps : tuple of Overlap
         Evaluated samples that ranges, recalibration, threshold or pooling were fitted to; empty if
         there are none.
@@ -238,9 +259,9 @@ class Evaluation(subgroups.Scores, Reported):
     by_patient: bool
     views: int = 1
     purpose: Purpose
-    grade_rule: str
+    grade_rule: GradeRule
     ranked_probability_score: float
-    recalibration: str = ""
+    recalibration: Recalibration | None = None
     images: int = 0
     per: tuple[str, ...] = ()
     pool: str = ""
@@ -249,7 +270,7 @@ class Evaluation(subgroups.Scores, Reported):
     unknown_units: int = 0
     own_samples: int | None = None
     aspects: dict[str, Judged] = field(default_factory=dict)
-    trained_on: str = ""
+    trained_on: Leakage | None = None
     overlaps: tuple[Overlap, ...] = ()
     run: str = ""
     side: str = ""
@@ -370,15 +391,8 @@ def evaluate(
         store = prepared.open_store(data, progress=decoded, find_duplicates=True)
     manifest = store.manifest
     known = known_samples(run, manifest)
-    seen = len(run.trained_on(manifest))
-    if seen:
-        leak = (
-            f"The run was trained on {seen:,} of these {len(manifest):,} samples: the scores look"
-            " too good."
-        )
-        warn(f"{leak} Evaluate others, such as the test side of its split.", LeakageWarning)
-    else:
-        leak = warn_of_training_patients(run, manifest)
+    leakage = warn_of_leakage(run, manifest)
+    seen = 0 if leakage is None else leakage.samples
     units = None
     if evaluating.per:
         units = units_of(manifest.table, evaluating.per)  # an error before images are predicted
@@ -408,7 +422,7 @@ def evaluate(
     return replace(
         judge(prepared, judging, who, judged_by=_judged_by(manifest, readings)),
         views=prepared.views,
-        trained_on=leak,
+        trained_on=leakage,
         overlaps=find_overlaps(prepared, manifest, known),
         own_samples=own_samples,
     )
@@ -468,12 +482,12 @@ def judge(
         judged_by=judged_by,
         by_patient=samples.patients is not None,
         purpose=purpose,
-        grade_rule=prepared.grade_in_words,
+        grade_rule=prepared.grade_rule,
         **vars(subgroups.scores_of(answers, resamples=judging.resamples)),
         ranked_probability_score=calibration.ranked_probability_score(
             answers.probabilities, labels
         ),
-        recalibration=str(prepared.recalibration or ""),
+        recalibration=prepared.recalibration,
         images=len(samples),
         per=per,
         pool=prepared.options.pool if per else "",

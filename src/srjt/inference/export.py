@@ -31,6 +31,7 @@ from srjt.errors import SrjtError, missing_extra, reason_of, unknown_name
 from srjt.files import write_output
 from srjt.inference.options import Answering
 from srjt.inference.prepare import Prepared, RunLike, open_run, prepare
+from srjt.json_values import json_values
 from srjt.networks import IMAGENET_MEAN, IMAGENET_STD, Standardise
 from srjt.ordinal import Purpose
 from srjt.ordinal.calibration import FLOOR, Recalibration
@@ -84,7 +85,6 @@ class ExportModule(nn.Module):
         self.networks = run.networks
         self.method = run.method
         self.rule = prepared.grade_rule
-        self.own_rule = prepared.own_rule
         margin = (run.config.image_size - run.config.crop) // 2
         self.centre = slice(margin, margin + run.config.crop)
         mean = torch.tensor(IMAGENET_MEAN).view(3, 1, 1)
@@ -108,7 +108,10 @@ class ExportModule(nn.Module):
         if self.recalibrates:
             log_p = probabilities.clamp(min=FLOOR).log()
             probabilities = torch.softmax(self.slope * log_p + self.offsets, dim=-1)
-        grade = self.method.grades(logits)[0] if self.own_rule else self.rule.grades(probabilities)
+        if self.rule.method:
+            grade = self.method.grades(logits)[0]
+        else:
+            grade = self.rule.grades(probabilities)
         return probabilities, grade, expected_grade(probabilities)
 
 
@@ -289,9 +292,9 @@ def _metadata(prepared: Prepared, samples: Samples, config: TrainConfig) -> dict
         "feature_names": list(run.feature_names) or None,
         "resize": config.resize,
         "crop": config.crop,
-        "grade_rule": prepared.grade_in_words,
+        "grade_rule": json_values(prepared.grade_rule),
         "config_hash": config_hash(config),
-        "recalibration": str(prepared.recalibration or "") or None,
+        "recalibration": json_values(prepared.recalibration),
     }
     if samples.ndim == 2:
         del facts["resize"], facts["crop"]
@@ -372,7 +375,7 @@ def _compare(exported: Callable[[Samples], Outputs], prepared: Prepared, samples
 
 def _borderline(probabilities: npt.NDArray[np.float64], rule: GradeRule) -> npt.NDArray[np.bool_]:
     """(N, C) → (N,): where rounding decides the grade."""
-    if rule.how == "thresholds":
+    if rule.decoding == "thresholds":
         cuts = np.array(rule.thresholds)
         to_threshold = np.abs((probabilities @ np.arange(len(cuts) + 1))[:, None] - cuts).min(
             axis=1

@@ -112,7 +112,7 @@ def how_answered(prepared: Prepared) -> dict[str, Any]:
         "networks": {"number": run.method.networks, "used": options.network},
         "views": prepared.views,
         "precision": precision,
-        "recalibration": str(prepared.recalibration or "none"),
+        "recalibration": json_values(prepared.recalibration),
     }
     if "calibration" in prepared.fitted().values():
         side: Manifest | HeldOut | None = prepared.calibrate_on
@@ -123,7 +123,7 @@ def how_answered(prepared: Prepared) -> dict[str, Any]:
             "patients": None if side.patients is None else len(set(side.patients)),
             "validation": prepared.calibrate_on is None,
         }
-    how["grade"] = prepared.grade_in_words
+    how["grade"] = json_values(prepared.grade_rule)
     if options.per:
         how["one answer per"] = {
             "columns": list(options.per),

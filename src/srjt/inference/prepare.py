@@ -72,18 +72,18 @@ def read_labelled(
     return samples
 
 
-def warn_of_training_patients(run: Trained, data: Manifest) -> str:
-    """Warn if samples are of patients with the names of training patients; return the sentence, ""
-    if none are."""
-    if not (same := run.training_patients(data)):
-        return ""
-    sentence = (
-        f"{count_of(len(same), 'patient has', 'patients have')} the name of one that the run was"
-        f" trained on, such as {same[0]}: if they are the same people, what is measured on them"
-        " does not hold for others."
-    )
-    warn(sentence, LeakageWarning)
-    return sentence
+def warn_of_training_patients(run: Trained, data: Manifest) -> list[str]:
+    """The patients of the samples who have the name of a training patient; warn if there are
+    some."""
+    same = run.training_patients(data)
+    if same:
+        warn(
+            f"{count_of(len(same), 'patient has', 'patients have')} the name of one that the run"
+            f" was trained on, such as {same[0]}: if they are the same people, what is measured on"
+            " them does not hold for others.",
+            LeakageWarning,
+        )
+    return same
 
 
 @lru_cache(maxsize=8)  # an estimate takes seconds, and every prediction with the same run needs it
@@ -128,17 +128,18 @@ def recalibration_of(
     p = probabilities_of(side.probabilities, options.network)
     choose = partial(choose_recalibration, p, side.labels, groups=side.groups)
     verified = side.random_verified
+    facts: dict[str, Any] = {"basis": "noise"}
     if verified is not None and (rows := np.flatnonzero(verified >= 0)).size >= SMALLEST[0]:
         groups = pick_known(side.groups, rows)
         chosen = choose_recalibration(p[rows], verified[rows], groups=groups)
-        meaning = "they are probabilities of the true grade, by verified grades"
+        facts = {"basis": "verified"}
     elif noise is None:
         chosen = choose()
-        meaning = "they are probabilities of the label"
+        facts = {"basis": "labels"}
     elif options.label_noise == "class-conditional" or noise.rates[0] == noise.rates[1]:
         chosen = choose(transition=transition_of(noise.joint), vector=noise.determined)
-        wrong = f"a share of {1.0 - float(np.trace(noise.joint)):.2f} of the labels is wrong"
-        meaning = f"they are probabilities of the true grade, if {wrong}"
+        share = 1.0 - float(np.trace(noise.joint))
+        facts["wrong_labels"] = (share, share)
     else:
         joints = noise.lowest(), noise.highest()
         ends = [choose(transition=matrix, vector=False) for matrix in map(transition_of, joints)]
@@ -148,9 +149,8 @@ def recalibration_of(
         chosen = None
         if len(useful) == 2 and len({end.slope > 1.0 for end in useful}) == 1:
             chosen = min(useful, key=lambda end: abs(np.log(end.slope)))
-        low, high = noise.rates
-        meaning = f"as much as any share of wrong labels from {low:.2f} to {high:.2f} demands"
-    return None if chosen is None else replace(chosen, meaning=meaning)
+        facts["wrong_labels"] = noise.rates
+    return None if chosen is None else replace(chosen, **facts)
 
 
 # The validation side of a run, on which thresholds and poolings are found.
@@ -229,6 +229,7 @@ OWN_COLUMNS = {
     "disagreement",
     "highest_image",
 }
+MOST_LIKELY = decoding.GradeRule(decoding="argmax")
 R = TypeVar("R", bound=Rule)
 JudgedBy = Literal["true grades", "given grades", "consensus grades"]
 RunLike: TypeAlias = Trained | str | os.PathLike[str]  # a run, or the path of its folder
@@ -270,7 +271,7 @@ class Prepared:
     learned: decoding.LearnedPooling | None = None
     calibrate_on: Manifest | None = None
     side: HeldOut | None = None
-    grade_rule: decoding.GradeRule = field(default_factory=lambda: decoding.GradeRule(how="argmax"))
+    grade_rule: decoding.GradeRule = MOST_LIKELY
     rules: Mapping[str, Rule] = field(default_factory=dict)
 
     def rule(self, kind: type[R]) -> R | None:
@@ -291,21 +292,6 @@ class Prepared:
         if self.learned is not None:
             fitted["pooling"] = "validation"
         return dict(sorted(fitted.items(), key=lambda row: row[1]))  # calibration comes first
-
-    @property
-    def own_rule(self) -> bool:
-        """Whether grades are those of a method with a rule of its own, such as Garg, instead of the
-        most likely."""
-        single = self.options.network != "ensemble" or self.run.method.networks == 1
-        rule = type(self.run.method).grades is not Method.grades
-        return self.grade_rule.how == "argmax" and single and rule and self.recalibration is None
-
-    @property
-    def grade_in_words(self) -> str:
-        """The end of the sentence "A grade is …"."""
-        if self.own_rule:
-            return self.grade_rule.in_words(f"what {self.run.config.method} itself decides on")
-        return str(self.grade_rule)
 
     def noise_of(self, side: HeldOut, *, promise: bool = False) -> NoiseBounds | None:
         """What is known about the noise of the labels of the validation side, or of other samples;
@@ -424,7 +410,7 @@ class Prepared:
         probabilities, grades = outputs
         network = self.options.network
         chosen = probabilities_of(probabilities, network, self.recalibration)
-        if self.own_rule:
+        if self.grade_rule.method:
             place = 0 if network == "ensemble" else int(network) - 1
             predicted = np.asarray(grades[place])
         else:
@@ -452,7 +438,7 @@ class Prepared:
         other poolings decode the pooled probabilities.
         """
         p = decoding.pool_probabilities(
-            answers.probabilities, units, how=self.options.pool, learned=self.learned
+            answers.probabilities, units, pooling=self.options.pool, learned=self.learned
         )
         if self.options.pool == "highest":
             grades = decoding.highest_per_unit(answers.grades, units)
@@ -564,7 +550,7 @@ def _fitted(prepared: Prepared) -> Prepared:
             " can be a share of the source only in an evaluation. Give labelled samples.",
             code="unsupported",
         )
-    validation = side = run.held_out.get("validation")
+    side = run.held_out.get("validation")
     if elsewhere:
         side, other = prepared.calibration_side()
         prepared = replace(prepared, calibrate_on=other)
@@ -580,14 +566,30 @@ def _fitted(prepared: Prepared) -> Prepared:
         p = probabilities_of(fitted_to.probabilities, options.network, recalibration)
         learned = decoding.fit_pooling(p, codes, unit_labels(run, fitted_to, codes))
         prepared = replace(prepared, learned=learned)
+    return replace(prepared, grade_rule=_grade_rule(prepared))
+
+
+def _grade_rule(prepared: Prepared) -> decoding.GradeRule:
+    """How probabilities become grades: as the user has chosen, else as the metric demands."""
+    run = prepared.run
+    options = prepared.options
+    recalibration = prepared.recalibration
     if options.decoding is not None:
-        return replace(prepared, grade_rule=decoding.GradeRule(how=options.decoding))
-    seen: dict[str, Any] = {}
-    if validation is not None:
-        p = probabilities_of(validation.probabilities, options.network, recalibration)
-        seen = {"validation": torch.from_numpy(p), "labels": torch.from_numpy(validation.labels)}
-    soft = run.method.learnt_soft_labels() if recalibration is None else None
-    rule = decoding.grade_rule_for(
-        options.target_metric or run.config.target_metric, soft_labels=soft, **seen
-    )
-    return replace(prepared, grade_rule=rule)
+        rule = decoding.GradeRule(decoding=options.decoding)
+    else:
+        seen: dict[str, Any] = {}
+        validation = run.held_out.get("validation")
+        if validation is not None:
+            p = probabilities_of(validation.probabilities, options.network, recalibration)
+            labels = torch.from_numpy(validation.labels)
+            seen = {"validation": torch.from_numpy(p), "labels": labels}
+        soft = run.method.learnt_soft_labels() if recalibration is None else None
+        rule = decoding.grade_rule_for(
+            options.target_metric or run.config.target_metric, soft_labels=soft, **seen
+        )
+    # the most likely grade of one network is what its method decides on, which differs for Garg
+    single = options.network != "ensemble" or run.method.networks == 1
+    decides = type(run.method).grades is not Method.grades
+    if rule.decoding == "argmax" and single and decides and recalibration is None:
+        rule = replace(rule, method=run.config.method)
+    return rule

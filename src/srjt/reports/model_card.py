@@ -25,6 +25,7 @@ from srjt.methods.table import OURS
 from srjt.ordinal import Purpose
 from srjt.ordinal.decoding import Decoding
 from srjt.ordinal.metrics import MAIN, METRICS
+from srjt.reports.aspects.grading import grade_in_words
 from srjt.reports.checklist import paper_of, run_facts
 from srjt.reports.page import Page, Section, markdown
 from srjt.reports.pages import evaluation
@@ -218,7 +219,7 @@ def export_folder(
     inputs = "FEATURES.npz" if len(opened.in_shape) == 1 else "IMAGES"
     usage = (
         "The folder has the model as `model.onnx`. `config.json` says what goes in and what comes"
-        f" out. A grade is {written.metadata['grade_rule']}.\n\n```bash\npip install -r"
+        f" out. A grade is {grade_in_words(written.rule)}.\n\n```bash\npip install -r"
         f" {NEEDS}\npython {SCRIPT} {inputs} > predictions.csv\n```"
     )
     card = model_card(opened.folder, sides=evaluate_sides(opened, answering), usage=usage)

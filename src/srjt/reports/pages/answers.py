@@ -133,7 +133,7 @@ def prediction_facts(
         per=per,
         counts=counts,
         counted=counted,
-        grade_rule=predictions.attrs["how"]["grade"],
+        grade_rule=how_in_words(predictions)["grade"],
         ranges=predicted_promise(predictions),
         error=_expected_error(predictions, expected),
         verdict=verdict,
