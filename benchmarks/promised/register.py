@@ -204,7 +204,7 @@ PROMISES = (
         meets=_own_errors,
         printed_by=(
             "inference/aspects/ranges.py: Ranges",
-            "inference/prepare.py: Prepared",
+            "inference/calibrated_run.py: CalibratedRun",
             "inference/range_evidence.py: Assumption",
             "inference/range_evidence.py: Evidence",
             "inference/ranges.py: RangePromise",

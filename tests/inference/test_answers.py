@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import srjt
+from srjt.inference.calibrated_run import calibrate_run
 from srjt.inference.evaluate import evaluate_sides
 from srjt.inference.options import Answering
 from srjt.inference.predict import predict
-from srjt.inference.prepare import prepare
 from srjt.json_values import json_values
 from srjt.ordinal.decoding import GradeRule, median_grade, undo_soft_labels
 from srjt.ordinal.losses import soft_label_matrix
@@ -25,7 +25,7 @@ PURPOSES = ("mae", "accuracy", "qwk", "macro_f1")
 
 
 def grade_rule(run: Trained, **options: Any) -> GradeRule:
-    return prepare(run, Answering(**options)).grade_rule
+    return calibrate_run(run, Answering(**options)).grade_rule
 
 
 @pytest.fixture(scope="module")

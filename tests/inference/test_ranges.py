@@ -16,8 +16,8 @@ from refusals import refuses
 from srjt import noise
 from srjt.data import Manifest, folds
 from srjt.inference import range_evidence, ranges
+from srjt.inference.calibrated_run import calibrate_run, recalibration_of
 from srjt.inference.options import Answering
-from srjt.inference.prepare import prepare, recalibration_of
 from srjt.inference.range_evidence import Assumption, image_evidence, unit_evidence
 from srjt.inference.ranges import RangeRule, calibrate_ranges, rows_of
 from srjt.json_values import json_values
@@ -397,7 +397,7 @@ def test_the_noise_of_a_run_is_estimated_once(
         estimated.append(how)
         return noise.estimate_noise(*labels, **how)
 
-    monkeypatch.setattr("srjt.inference.prepare.estimate_noise", estimate)
+    monkeypatch.setattr("srjt.inference.calibrated_run.estimate_noise", estimate)
     fresh = replace(run, held_out={"validation": replace(run.held_out["validation"])})
     first, second = (srjt.predict(fresh, features) for _ in range(2))
     pd.testing.assert_frame_equal(first, second, check_exact=True)
@@ -406,7 +406,7 @@ def test_the_noise_of_a_run_is_estimated_once(
 
 def test_recalibration_is_used_and_can_be_turned_off(run: Trained, features: Manifest) -> None:
     ps = [f"p_{c}" for c in range(4)]
-    fitted = prepare(run)
+    fitted = calibrate_run(run)
     off, on = (srjt.predict(run, features, recalibrate=how) for how in (False, True))
     assert [table.attrs["how"]["recalibration"] for table in (off, on)] == [
         None,

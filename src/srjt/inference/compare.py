@@ -14,17 +14,14 @@ import pandas as pd
 from srjt.data.manifest import Ints, Manifest
 from srjt.errors import Option, SrjtError, count_of, few
 from srjt.inference.answers import number_of_patients, run_name
-from srjt.inference.options import Answering, Grading
-from srjt.inference.prepare import (
+from srjt.inference.calibrated_run import CalibratedRun, RunLike, calibrate_run, open_run
+from srjt.inference.labelled import (
     JudgedBy,
-    Prepared,
-    RunLike,
     judging_labels,
-    open_run,
-    prepare,
     read_labelled,
     warn_of_training_patients,
 )
+from srjt.inference.options import Answering, Grading
 from srjt.json_values import DictMixin
 from srjt.notebook import Reported
 from srjt.ordinal import Purpose, metrics
@@ -51,15 +48,15 @@ class Tested:
         return judging_labels(self.samples)[1]
 
 
-def answer_test(name: str, prepared: Prepared, data: Manifest | None) -> Tested:
+def answer_test(name: str, calibrated: CalibratedRun, data: Manifest | None) -> Tested:
     """The answers of a run for its own test side, or for other labelled images."""
     samples: HeldOut | Manifest
     if data is not None:
-        store = prepared.open_store(data, find_duplicates=True)
+        store = calibrated.open_store(data, find_duplicates=True)
         samples = store.manifest
-        answers = prepared.answer_store(store)
+        answers = calibrated.answer_store(store)
     else:
-        side = prepared.run.held_out.get("test")
+        side = calibrated.run.held_out.get("test")
         if side is None or not len(side):
             raise SrjtError(
                 f"{name} keeps no predictions for a test side: give labelled images with ",
@@ -68,7 +65,7 @@ def answer_test(name: str, prepared: Prepared, data: Manifest | None) -> Tested:
                 code="no_split",
             )
         samples = side
-        answers = prepared.side_answers(side, judging_labels(side)[0])
+        answers = calibrated.side_answers(side, judging_labels(side)[0])
     table = pd.DataFrame({"grade": answers.grades, "label": answers.labels}, index=samples.ids)
     if answers.groups is not None:
         table["group"] = answers.groups
@@ -354,7 +351,7 @@ def _answer_all(
     """The answers of all runs, in the order of the first one's images."""
     tested: list[Tested] = []
     for name, run in runs.items():
-        answered = answer_test(name, prepare(run, answering), test)
+        answered = answer_test(name, calibrate_run(run, answering), test)
         if tested:
             answered = in_order_of(answered, tested[0])
         tested.append(answered)

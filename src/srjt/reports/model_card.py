@@ -17,10 +17,10 @@ import yaml
 from srjt.data.images.feed import Samples
 from srjt.errors import Option, SrjtError
 from srjt.files import explain_write_errors, is_foreign, write_atomically, write_json
+from srjt.inference.calibrated_run import RunLike, open_run
 from srjt.inference.evaluate import Evaluation, evaluate_sides
 from srjt.inference.export import OUTPUTS, Exported, export
 from srjt.inference.options import Answering
-from srjt.inference.prepare import RunLike, open_run
 from srjt.methods.table import OURS
 from srjt.ordinal import Purpose
 from srjt.ordinal.decoding import Decoding
