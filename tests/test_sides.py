@@ -76,15 +76,15 @@ def used(monkeypatch: pytest.MonkeyPatch) -> Used:
         "srjt.training.noise_rate.cross_fit", "noise estimated", lambda _, __, fit: fit.manifest.ids
     )
     for name in (
-        "prepare.Prepared.noise_of",
-        "prepare.recalibration_of",
+        "calibrated_run.CalibratedRun.noise_of",
+        "calibrated_run.recalibration_of",
         "ranges.calibrate_ranges",
     ):
         watch(f"srjt.inference.{name}", "calibrated", of_side)
-    watch("srjt.inference.prepare.validation_side", "decided", lambda _, __, side: side.ids)
+    watch("srjt.inference.calibrated_run.validation_side", "decided", lambda _, __, side: side.ids)
     watch("srjt.inference.evaluate.read_labelled", "evaluated", lambda _, __, data: list(data.ids))
     monkeypatch.setattr("srjt.training.noise_rate.estimate_noise", counted)
-    monkeypatch.setattr("srjt.inference.prepare.estimate_noise", counted)
+    monkeypatch.setattr("srjt.inference.calibrated_run.estimate_noise", counted)
     return found
 
 

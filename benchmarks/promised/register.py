@@ -204,7 +204,7 @@ PROMISES = (
         meets=_own_errors,
         printed_by=(
             "inference/aspects/ranges.py: Ranges",
-            "inference/prepare.py: Prepared",
+            "inference/calibrated_run.py: CalibratedRun",
             "inference/range_evidence.py: Assumption",
             "inference/range_evidence.py: Evidence",
             "inference/ranges.py: RangePromise",
@@ -296,7 +296,7 @@ PROMISES = (
         printed_by=(
             "inference/labels.py: ValidationLabels.noise_interval",
             "noise/estimate.py: NoiseEstimate.rate_interval",
-            "noise/estimate.py: _Found.interval",
+            "noise/estimate.py: _Evidence.interval",
             "noise/estimate.py: estimate_noise",
             "auditing/folder.py: SummaryFile.rate_interval",
             "reports/checklist.py: run_facts",
@@ -316,7 +316,7 @@ PROMISES = (
         promised=0.95,
         printed_by=(
             "noise/estimate.py: NoiseEstimate.lower_bound",
-            "noise/estimate.py: _Found.lower_bound",
+            "noise/estimate.py: _Evidence.lower_bound",
         ),
     ),
     Promise(
@@ -352,8 +352,8 @@ PROMISES = (
         promised=0.95,
         condition="the verified labels are drawn at random",
         printed_by=(
-            "noise/verified.py: Combined.interval",
-            "noise/verified.py: Combined.lower_bound",
+            "noise/verified.py: VerifiedRate.interval",
+            "noise/verified.py: VerifiedRate.lower_bound",
         ),
     ),
     Promise(

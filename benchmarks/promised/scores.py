@@ -259,7 +259,7 @@ def abstention(setting: Setting, rng: np.random.Generator) -> Held:
     cut = 0.7
     sample = draw(setting, rng)
     answers = answers_of(sample, setting.grades)
-    judging = Judging(prepared=None, answers=answers, images=answers, samples=None, resamples=0)  # type: ignore[arg-type]
+    judging = Judging(calibrated=None, answers=answers, images=answers, samples=None, resamples=0)  # type: ignore[arg-type]
     judged = DoubtRule(refer=None, share=0.2, cut=cut).judge(judging)
     return all_hold(judged.kept, {"accuracy": true_kept_accuracy(setting, cut)})
 

@@ -387,7 +387,7 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         method = self.trained_.method
         rule = grade_rule_for(self.target_metric, soft_labels=method.learnt_soft_labels())
         # one network's most likely grade is its method's own grade, which differs for Garg and CORN
-        if rule.how == "argmax" and method.networks == 1:
+        if rule.decoding == "argmax" and method.networks == 1:
             grades = method.grades_of(probabilities[None])[0]
         else:
             grades = rule.grades(probabilities)

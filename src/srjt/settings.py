@@ -85,11 +85,13 @@ def documented(config: type[Config]) -> type[Config]:
     return config
 
 
-def current_names(values: Mapping[str, Any], *, warned: bool = True) -> dict[str, Any]:
+def current_names(
+    values: Mapping[str, Any], *, names: Mapping[str, str] = FORMER_NAMES, warned: bool = True
+) -> dict[str, Any]:
     """The same settings by the names of this version. warned: whether somebody typed them now, and
     learns what to type instead; False for stored files."""
     current = dict(values)
-    for former, name in FORMER_NAMES.items():
+    for former, name in names.items():
         if former in current:
             current[name] = current.pop(former)
             if warned:
@@ -103,12 +105,14 @@ def current_names(values: Mapping[str, Any], *, warned: bool = True) -> dict[str
     return current
 
 
-def with_former_names(function: Callable[P, Result]) -> Callable[P, Result]:
+def with_former_names(
+    function: Callable[P, Result], names: Mapping[str, str] = FORMER_NAMES
+) -> Callable[P, Result]:
     """The function, which takes keywords by the names of an earlier version, too."""
 
     @functools.wraps(function)
     def call(*args: P.args, **named: P.kwargs) -> Result:
-        return function(*args, **current_names(named))
+        return function(*args, **current_names(named, names=names))
 
     return call
 

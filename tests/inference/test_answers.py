@@ -1,5 +1,6 @@
 """The rule of a run: by its purpose, by another one, and for runs of older versions."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,11 @@ import pytest
 import torch
 
 import srjt
+from srjt.inference.calibrated_run import calibrate_run
 from srjt.inference.evaluate import evaluate_sides
 from srjt.inference.options import Answering
 from srjt.inference.predict import predict
-from srjt.inference.prepare import prepare
+from srjt.json_values import json_values
 from srjt.ordinal.decoding import GradeRule, median_grade, undo_soft_labels
 from srjt.ordinal.losses import soft_label_matrix
 from srjt.training.held_out import HeldOut
@@ -23,7 +25,7 @@ PURPOSES = ("mae", "accuracy", "qwk", "macro_f1")
 
 
 def grade_rule(run: Trained, **options: Any) -> GradeRule:
-    return prepare(run, Answering(**options)).grade_rule
+    return calibrate_run(run, Answering(**options)).grade_rule
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +51,8 @@ def run(folder: Path) -> Trained:
 def test_the_purpose_of_the_run_is_the_default(run: Trained, data: Any) -> None:
     table = predict(run, data.manifest)
     rule = grade_rule(run)
-    assert (rule.how, rule.purpose) == ("thresholds", "qwk")
-    assert table.attrs["how"]["grade"] == str(rule)
+    assert (rule.decoding, rule.purpose) == ("thresholds", "qwk")
+    assert table.attrs["how"]["grade"] == json_values(rule)
     p = table[PS].to_numpy(np.float64)
     grades = np.digitize(p @ np.arange(4), rule.thresholds, right=True)
     assert table["grade"].astype(int).tolist() == grades.tolist()
@@ -62,12 +64,12 @@ def test_soft_labels_are_undone_for_the_median(run: Trained, data: Any) -> None:
     p = torch.from_numpy(table[PS].to_numpy())
     undone = median_grade(undo_soft_labels(p, soft_label_matrix(4)))
     assert table["grade"].astype(int).tolist() == undone.tolist()
-    assert table.attrs["how"]["grade"].startswith("the median after undoing the soft labels")
+    assert table.attrs["how"]["grade"]["undoes_soft_labels"]
     plain = predict(
         run, data.manifest, decoding="median", target_metric="mae"
     )  # the rule itself overrides
     assert plain["grade"].astype(int).tolist() == median_grade(p).tolist()
-    assert plain.attrs["how"]["grade"] == "the median"
+    assert plain.attrs["how"]["grade"] == json_values(GradeRule(decoding="median"))
 
 
 def test_each_network_has_thresholds_of_its_own(run: Trained) -> None:
@@ -85,16 +87,16 @@ def test_no_label_moves_a_threshold(run: Trained) -> None:
         )
         fitted = {grade_rule(one, target_metric="macro_f1").thresholds for one in (run, other)}
         assert len(fitted - {()}) <= 1  # labels tell only whether thresholds are used
-    assert grade_rule(other, target_metric="macro_f1").how == "argmax"  # which these labels are
+    assert (
+        grade_rule(other, target_metric="macro_f1").decoding == "argmax"
+    )  # which these labels are
 
 
 def test_without_a_validation_side_no_threshold_is_fitted(run: Trained, data: Any) -> None:
     bare = replace(run, held_out={}, config=run.config.replace(target_metric="mae"))
-    rules = {purpose: grade_rule(bare, target_metric=purpose).how for purpose in PURPOSES}
+    rules = {purpose: grade_rule(bare, target_metric=purpose).decoding for purpose in PURPOSES}
     assert rules == {"mae": "median", "accuracy": "argmax", "qwk": "median", "macro_f1": "argmax"}
-    assert (
-        predict(bare, data.manifest).attrs["how"]["grade"].endswith("for the least absolute error")
-    )
+    assert predict(bare, data.manifest).attrs["how"]["grade"]["purpose"] == "mae"
     argmax = predict(bare, data.manifest, decoding="argmax")
     assert argmax["grade"].astype(int).tolist() == argmax[PS].to_numpy().argmax(axis=1).tolist()
     assert evaluate_sides(bare) == {}
@@ -103,7 +105,7 @@ def test_without_a_validation_side_no_threshold_is_fitted(run: Trained, data: An
 def test_scores_of_the_held_out_sides(run: Trained, data: Any) -> None:
     scores = evaluate_sides(run)["test"].intervals
     found = srjt.evaluate(run, data.manifest.select(data.split.test), resamples=20)
-    assert found.grade_rule == str(grade_rule(run))
+    assert found.grade_rule == grade_rule(run)
     for name, interval in found.intervals.items():
         assert scores[name].value == pytest.approx(interval.value, nan_ok=True)
 
@@ -134,4 +136,5 @@ def test_onnx_decodes_as_predict(run: Trained, data: Any, tmp_path: Path, purpos
     )
     _, grade, _ = session.run(None, {"images": data.manifest.arrays})
     assert [run.grades[g] for g in grade] == table["grade"].tolist()
-    assert session.get_modelmeta().custom_metadata_map["grade_rule"] == table.attrs["how"]["grade"]
+    stored = session.get_modelmeta().custom_metadata_map["grade_rule"]
+    assert json.loads(stored) == table.attrs["how"]["grade"]

@@ -209,7 +209,8 @@ def test_labels_that_were_corrected_in_between_judge_both_runs() -> None:
         side, labels=np.where(np.arange(200) < 5, (side.labels + 1) % 4, side.labels)
     )
     found = compare(first, made_run(held_out={"test": corrected}), resamples=10)
-    assert found.judged_by == "given grades of run 2, 5 of which others have not"
+    assert (found.judged_by, found.labels_of, found.corrected) == ("given grades", "run 2", 5)
+    assert "given grades of run 2, 5 of which others have not" in found.report().lead
     same = compare(*(made_run(held_out={"test": corrected}) for _ in range(2)), resamples=10)
     assert [row.first for row in found.differences] == [row.first for row in same.differences]
 

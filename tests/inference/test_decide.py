@@ -18,9 +18,9 @@ from srjt.inference.answers import Answers, units_of, validation_labels
 from srjt.inference.aspects import Judging
 from srjt.inference.aspects.abstention import Abstention, DoubtRule
 from srjt.inference.aspects.referral import Referral, ReferralRule, ThresholdOrigin
+from srjt.inference.calibrated_run import CalibratedRun, calibrate_run
 from srjt.inference.labels import ValidationLabels
 from srjt.inference.options import Answering
-from srjt.inference.prepare import Prepared, prepare
 from srjt.noise.matrices import transition_matrix
 from srjt.noise.quality import highest_grade_posterior
 from srjt.ordinal.decisions import referral_probability
@@ -29,21 +29,21 @@ from srjt.training.trained import Trained
 NOISE = transition_matrix("truncated", num_classes=4, rho=0.13)
 
 
-def prepared(run: Trained, **options: Any) -> Prepared:
-    return prepare(run, Answering(recalibrate=False, **options))
+def calibrated(run: Trained, **options: Any) -> CalibratedRun:
+    return calibrate_run(run, Answering(recalibrate=False, **options))
 
 
 def answers_of(run: Trained, side: str = "test") -> Answers:
     held = run.held_out[side]
-    return prepared(run).side_answers(held, held.labels)
+    return calibrated(run).side_answers(held, held.labels)
 
 
 def validation_answers(run: Trained, **options: Any) -> Answers:
-    return prepared(run, **options).validation("It", option=Option("that"))
+    return calibrated(run, **options).validation("It", option=Option("that"))
 
 
 def rule_for(run: Trained, **options: Any) -> ReferralRule:
-    return prepared(run, **{"refer_from": 2, **options}).rule(ReferralRule)
+    return calibrated(run, **{"refer_from": 2, **options}).rule(ReferralRule)
 
 
 def judge(
@@ -54,13 +54,17 @@ def judge(
 ) -> Any:
     answers = answers_of(run) if answers is None else answers
     judging = Judging(
-        prepared=prepared(run), answers=answers, images=answers, samples=None, resamples=resamples
+        calibrated=calibrated(run),
+        answers=answers,
+        images=answers,
+        samples=None,
+        resamples=resamples,
     )
     return rule.judge(judging)
 
 
 def abstained(run: Trained, **options: Any) -> Abstention:
-    return judge(prepared(run, abstain=0.2, **options).rule(DoubtRule), run)
+    return judge(calibrated(run, abstain=0.2, **options).rule(DoubtRule), run)
 
 
 @pytest.fixture
@@ -157,7 +161,7 @@ def test_too_few_positives_are_said() -> None:
 
 
 def test_views_are_said(run: Trained) -> None:
-    ten = replace(prepared(run), views=10)
+    ten = replace(calibrated(run), views=10)
     rule = Referral(refer_from=2, sensitivity=0.9).prepare(ten)
     assert rule.origin.views == 10
 
@@ -224,7 +228,7 @@ def test_abstention_without_a_validation_side_uses_the_samples_themselves() -> N
     found = abstained(run)
     assert "The cut of abstention needs a validation side" in found.problem
     eyes = made_run(held_out={"validation": drawn_side()})
-    found = judge(prepared(eyes, per=("eye",), abstain=0.2).rule(DoubtRule), run)
+    found = judge(calibrated(eyes, per=("eye",), abstain=0.2).rule(DoubtRule), run)
     assert "The cut of abstention per eye needs the column eye" in found.problem
     assert found.share == pytest.approx(0.2)
 
@@ -262,7 +266,7 @@ def test_answers_of_patients_are_judged_by_their_highest_label(run: Trained) -> 
     images = answers_of(run)
     side = run.held_out["test"]
     codes = units_of(pd.DataFrame({"patient": side.patients}), ["patient"]).codes
-    pooled = prepared(run).pool(images, codes)
+    pooled = calibrated(run).pool(images, codes)
     frame = pd.DataFrame({"code": codes, "label": images.labels, "grade": images.grades})
     assert pooled.labels.tolist() == frame.groupby("code")["label"].max().tolist()
     assert pooled.grades.tolist() == frame.groupby("code")["grade"].max().tolist()

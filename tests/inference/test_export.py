@@ -18,9 +18,10 @@ from srjt import noise
 from srjt.data import Manifest
 from srjt.errors import SrjtError
 from srjt.inference import export as exporting
+from srjt.inference.calibrated_run import calibrate_run
 from srjt.inference.export import config_hash
 from srjt.inference.predict import predict
-from srjt.inference.prepare import prepare
+from srjt.json_values import json_values
 from srjt.training.config import TrainConfig
 from srjt.training.train import train
 from srjt.training.trained import Trained
@@ -56,7 +57,7 @@ def test_onnx_predicts_as_srjt_predict(image_run: Trained, exported: Path, data:
 
 def test_recalibration_is_inside_the_file(run: Trained, features: Manifest, tmp_path: Path) -> None:
     written = srjt.export(run, tmp_path / "model.onnx", samples=features.arrays)
-    assert written.metadata["recalibration"] == str(prepare(run).recalibration)
+    assert written.metadata["recalibration"] == json_values(calibrate_run(run).recalibration)
     probabilities, _, _ = answers(tmp_path / "model.onnx", features.arrays)
     assert probabilities == pytest.approx(
         predict(run, features).filter(regex="^p_").to_numpy(), abs=1e-4

@@ -12,6 +12,7 @@ from refusals import refuses
 from srjt.data import Manifest, folds
 from srjt.data.grades import UNKNOWN_PATIENT
 from srjt.data.splits import share_of_patients
+from srjt.inference.evaluate import Leakage
 from srjt.reports.aspects.second_centre import sentences_of
 from srjt.training.trained import Trained
 
@@ -103,7 +104,7 @@ def test_other_images_of_training_patients_are_reported(run: Trained, features: 
         others, arrays=(others.arrays + 2 * noise).astype(np.float32)
     )  # not the same samples
     assert run.training_patients(others) == []
-    assert srjt.evaluate(run, others, resamples=10).trained_on == ""
+    assert srjt.evaluate(run, others, resamples=10).trained_on is None
     others.table["patient"] = others.table["patient"].replace(f"other {shared}", shared)
     others.table.loc[39, "patient"] = f"{UNKNOWN_PATIENT}new39"
     assert run.training_patients(others) == [shared]
@@ -115,5 +116,6 @@ def test_other_images_of_training_patients_are_reported(run: Trained, features: 
         srjt.compare(run, run, test=others, resamples=10)
     with pytest.warns(srjt.data.LeakageWarning, match="1 patient has the name of one"):
         srjt.predict(run, others, coverage=0.8, calibrate_on=others)
-    assert found.report().warnings[0] == found.trained_on != ""
+    assert found.trained_on == Leakage(patients=1, example=shared)
+    assert "1 patient has the name of one" in found.report().warnings[0]
     assert srjt.load_run(run.folder).training_patients(others) == [shared]  # from history.csv

@@ -15,8 +15,8 @@ from refusals import refuses
 from srjt import noise
 from srjt.data import Manifest, folds
 from srjt.inference.aspects.ranges import CalibratedRanges
+from srjt.inference.calibrated_run import calibrate_run
 from srjt.inference.options import Answering
-from srjt.inference.prepare import prepare
 from srjt.inference.range_evidence import Assumption, unit_evidence
 from srjt.inference.ranges import RangeRule, calibrate_ranges, rows_of
 from srjt.noise.quality import (
@@ -36,7 +36,7 @@ HIGHEST = Answering(per="patient", coverage=0.8)
 
 
 def ranges_of(run: Trained, **options: Any) -> RangeRule:
-    return prepare(run, Answering(**options)).rule(CalibratedRanges).rule
+    return calibrate_run(run, Answering(**options)).rule(CalibratedRanges).rule
 
 
 @cache

@@ -17,12 +17,14 @@ from fixtures.held_out_runs import GRADES, drawn_side, made_run
 from refusals import refuses
 from srjt.data import Manifest, folds, from_arrays
 from srjt.data.images.feed import ResidentFeed
+from srjt.inference.calibrated_run import calibrate_run
 from srjt.inference.evaluate import evaluate, evaluate_sides
 from srjt.inference.explain import network_maps
 from srjt.inference.options import Answering
 from srjt.inference.predict import predict
-from srjt.inference.prepare import prepare
+from srjt.json_values import json_values
 from srjt.ordinal.decisions import decision_confidence
+from srjt.ordinal.decoding import GradeRule
 from srjt.training.batches import evaluation_batch_size
 from srjt.training.checkpoint import read_metrics
 from srjt.training.crossfit import features
@@ -84,7 +86,7 @@ def test_an_ordinal_head_decides_by_its_own_rule(data: Any, train: Any) -> None:
     grades = run.probabilities(data.manifest.arrays)[1][0]
     table = predict(run, data.manifest, decoding="argmax")
     assert table["grade"].astype(int).tolist() == grades.tolist()
-    assert table.attrs["how"]["grade"] == "what garg itself decides on"
+    assert table.attrs["how"]["grade"]["method"] == "garg"
 
 
 def test_evaluate_agrees_with_the_training(
@@ -172,8 +174,8 @@ def test_what_was_not_asked_for_is_not_said(run: Trained, features: Manifest) ->
         "networks": {"number": 1, "used": "ensemble"},
         "views": 1,
         "precision": "fp32",
-        "recalibration": "none",
-        "grade": "the most likely grade",
+        "recalibration": None,
+        "grade": json_values(GradeRule(decoding="argmax")),
     }
     assert (table.attrs["threshold"], table.attrs["cut"]) == (None, None)
     other = features.select(folds(features)[0].test)
@@ -323,7 +325,7 @@ def test_a_column_with_the_name_of_ours_pools_nothing(
 # The precision of predictions, and the size of evaluation batches.
 def test_another_precision_does_not_change_the_run(image_run: Trained, data: Any) -> None:
     run = replace(image_run, config=image_run.config.replace(precision="tf32"))
-    precise = prepare(run, Answering(precision="fp32")).applied
+    precise = calibrate_run(run, Answering(precision="fp32")).applied
     assert (precise.config.precision, run.config.precision) == ("fp32", "tf32")
     arrays = data.manifest.arrays
     assert np.array_equal(precise.probabilities(arrays)[0], run.probabilities(arrays)[0])
@@ -389,7 +391,7 @@ def test_mistakes(image_run: Trained, data: Any) -> None:
     with refuses("unknown_name", "precision"):
         predict(image_run, data.manifest, precision="bf8")
     with refuses("option_without_effect", "precision"):
-        prepare(replace(image_run, in_shape=(5,)), Answering(precision="bf16"))
+        calibrate_run(replace(image_run, in_shape=(5,)), Answering(precision="bf16"))
     with refuses("unsupported", "precision"):
         predict(image_run, data.manifest, precision="bf16")
 

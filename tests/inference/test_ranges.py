@@ -16,10 +16,11 @@ from refusals import refuses
 from srjt import noise
 from srjt.data import Manifest, folds
 from srjt.inference import range_evidence, ranges
+from srjt.inference.calibrated_run import calibrate_run, recalibration_of
 from srjt.inference.options import Answering
-from srjt.inference.prepare import prepare, recalibration_of
 from srjt.inference.range_evidence import Assumption, image_evidence, unit_evidence
 from srjt.inference.ranges import RangeRule, calibrate_ranges, rows_of
+from srjt.json_values import json_values
 from srjt.noise.matrices import transition_of
 from srjt.noise.quality import (
     LabelNoise,
@@ -362,13 +363,13 @@ def test_recalibration_says_what_its_probabilities_mean() -> None:
     by_label = recalibration_of(confident, Answering(), noise=None)
     assert by_label.slope < aware.slope < 1.0
     assert aware.slope == pytest.approx(checked.slope, rel=0.3)
-    assert "probabilities of the label" in str(by_label)
-    assert f"a share of {1 - np.trace(known(side).joint):.2f} of the labels is wrong" in str(aware)
-    assert "by verified grades" in str(checked)
+    share = 1 - np.trace(known(side).joint)
+    assert (aware.basis, aware.wrong_labels) == ("noise", (share, share))
+    assert (by_label.basis, checked.basis) == ("labels", "verified")
     drawn_by_doubt = replace(
         confident, verified_labels=true, verified_probability=np.linspace(0.2, 0.9, len(side))
     )
-    assert str(recalibration_of(drawn_by_doubt, Answering(), noise=known(side))) == str(aware)
+    assert recalibration_of(drawn_by_doubt, Answering(), noise=known(side)) == aware
 
 
 def test_unknown_noise_recalibrates_no_further_than_each_plausible_noise_demands() -> None:
@@ -384,7 +385,7 @@ def test_unknown_noise_recalibrates_no_further_than_each_plausible_noise_demands
     slopes = [one.slope for one in ends if one is not None]
     assert len(slopes) == 2
     assert found.slope == max(slopes) < 1.0
-    assert "any share of wrong labels from 0.00 to 0.30" in str(found)
+    assert (found.basis, found.wrong_labels) == ("noise", (0.0, 0.3))
 
 
 def test_the_noise_of_a_run_is_estimated_once(
@@ -396,7 +397,7 @@ def test_the_noise_of_a_run_is_estimated_once(
         estimated.append(how)
         return noise.estimate_noise(*labels, **how)
 
-    monkeypatch.setattr("srjt.inference.prepare.estimate_noise", estimate)
+    monkeypatch.setattr("srjt.inference.calibrated_run.estimate_noise", estimate)
     fresh = replace(run, held_out={"validation": replace(run.held_out["validation"])})
     first, second = (srjt.predict(fresh, features) for _ in range(2))
     pd.testing.assert_frame_equal(first, second, check_exact=True)
@@ -405,11 +406,11 @@ def test_the_noise_of_a_run_is_estimated_once(
 
 def test_recalibration_is_used_and_can_be_turned_off(run: Trained, features: Manifest) -> None:
     ps = [f"p_{c}" for c in range(4)]
-    fitted = prepare(run)
+    fitted = calibrate_run(run)
     off, on = (srjt.predict(run, features, recalibrate=how) for how in (False, True))
     assert [table.attrs["how"]["recalibration"] for table in (off, on)] == [
-        "none",
-        str(fitted.recalibration),
+        None,
+        json_values(fitted.recalibration),
     ]
     assert on[ps].to_numpy() == pytest.approx(fitted.recalibration(off[ps].to_numpy()), abs=1e-6)
     test = features.select(folds(features)[0].test)
@@ -417,12 +418,12 @@ def test_recalibration_is_used_and_can_be_turned_off(run: Trained, features: Man
         srjt.evaluate(run, test, recalibrate=how, resamples=10) for how in (False, True)
     )
     assert after.ranked_probability_score < before.ranked_probability_score
-    assert (before.recalibration, after.recalibration) == ("", str(fitted.recalibration))
+    assert (before.recalibration, after.recalibration) == (None, fitted.recalibration)
 
 
 def test_a_run_without_a_validation_side_says_what_to_do(run: Trained, features: Manifest) -> None:
     bare = replace(run, held_out={})
-    assert srjt.predict(bare, features).attrs["how"]["recalibration"] == "none"
+    assert srjt.predict(bare, features).attrs["how"]["recalibration"] is None
     with refuses("no_split", "calibrate_on"):
         srjt.predict(bare, features, coverage=0.9)
     validation = features.select(folds(features)[0].validation)

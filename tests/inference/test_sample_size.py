@@ -22,6 +22,7 @@ from srjt.inference.sample_size import (
 )
 from srjt.inference.true_scores import TrueScores
 from srjt.noise.verified import labels_to_verify
+from srjt.ordinal.decoding import GradeRule
 from srjt.ordinal.metrics import METRICS, Interval, wrong_by
 from srjt.reports.pages import answers as page
 from srjt.training.trained import Trained
@@ -184,7 +185,7 @@ def answers(patients: int, *, seed: int, correlation: float = 0.5) -> pd.DataFra
 
 def judged(rows: pd.DataFrame) -> Evaluation:
     return Evaluation(
-        samples=len(rows), judged_by="true grades", by_patient=True, views=1, purpose="mae", grade_rule="",
+        samples=len(rows), judged_by="true grades", by_patient=True, views=1, purpose="mae", grade_rule=GradeRule(decoding="median"),
         intervals={}, confusion=[], calibration_error=0.0, ranked_probability_score=0.0, calibration=[],
         grades=Grades(("0", "1", "2")), answers=rows,
     )  # fmt: skip

@@ -92,7 +92,7 @@ def test_the_combined_interval_covers_with_any_model_and_is_shorter_with_a_good_
         assert np.mean(shorter) > 0.9
 
 
-def two_grades(wrong: np.ndarray, doubt: np.ndarray, rows: np.ndarray) -> checks.Combined:
+def two_grades(wrong: np.ndarray, doubt: np.ndarray, rows: np.ndarray) -> checks.VerifiedRate:
     """All labels are 0, ``wrong`` ones are truly 1, and the model takes them to be so with
     probability ``doubt``."""
     known = checked(wrong, rows, classes=2)

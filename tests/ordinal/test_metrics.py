@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given, strategies as st
 from sklearn.metrics import f1_score
 
 from refusals import refuses
-from srjt.ordinal import PURPOSES, Purpose, metrics
+from srjt.ordinal import Purpose, metrics
 from srjt.ordinal.metrics import METRICS, naive_baseline
 from srjt.training.baselines import not_beaten
 
@@ -198,7 +199,7 @@ def test_against_a_list_of_samples(training: list[int], side: list[int]) -> None
     )
 
 
-@pytest.mark.parametrize("purpose", PURPOSES)
+@pytest.mark.parametrize("purpose", get_args(Purpose))
 def test_only_the_metric_that_the_grades_are_for_is_judged(purpose: Purpose) -> None:
     """Answers beat it in this metric, or in the other three only; a perfect score passes where one
     grade is right."""

@@ -20,6 +20,7 @@ from srjt.inference.evaluate import evaluate_sides
 from srjt.inference.options import Answering
 from srjt.readers import Readings
 from srjt.reports.aspects import how_in_words
+from srjt.reports.aspects.grading import grade_in_words
 from srjt.reports.page import Page, page_text, render
 from srjt.reports.pages import answers, evaluation
 from srjt.reports.pages.answers import prediction_facts, predictions_page
@@ -74,7 +75,7 @@ def test_the_page_of_predictions(run: Trained, data: Manifest, options: dict[str
     assert bool(facts.ranges) == ("coverage" in options)
     assert (page.title, page.lead) == answers.verdict_of(facts)
     assert page.remarks == list(answers.remarks_of(facts))
-    rule = "the most likely grade" if "decoding" in options else expected.grade_rule
+    rule = "the most likely grade" if "decoding" in options else grade_in_words(expected.grade_rule)
     assert f"A predicted grade is {rule}." in page.remarks
     assert page.details == [("Which, and why", "a.png: <i>bad</i>")]
     assert "1 file or row left out." in page.warnings

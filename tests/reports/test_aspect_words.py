@@ -4,6 +4,7 @@ fitted to which labels.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,8 +15,12 @@ from srjt.inference.labels import ValidationLabels
 from srjt.inference.range_evidence import Assumption
 from srjt.inference.ranges import RangePromise
 from srjt.json_values import json_values
+from srjt.ordinal import soft_label_matrix
+from srjt.ordinal.calibration import Recalibration
+from srjt.ordinal.decoding import GradeRule, grade_rule_for
 from srjt.reports.aspects import facts_of_file, how_in_words
 from srjt.reports.aspects.basics import labels_in_words
+from srjt.reports.aspects.grading import grade_in_words, recalibration_in_words
 from srjt.reports.aspects.ranges import predicted_promise, promise_in_words
 from srjt.reports.aspects.referral import threshold_in_words
 
@@ -171,6 +176,8 @@ def test_how_predictions_came_about() -> None:
         "refer": {"grade": "2 (severe)", "threshold": 0.25, "origin": json_values(CHOSEN)},
         "unsure": {"about": "grade", "cut": 0.61, "share": 0.2},
         "range": promise,
+        "grade": json_values(GradeRule(decoding="argmax", method="garg")),
+        "recalibration": json_values(Recalibration(slope=0.5, offsets=(0.0, 0.0))),
         "mine": "as an aspect of your own says it",
     }
     said: Any = SimpleNamespace(attrs={"how": how})
@@ -191,6 +198,8 @@ def test_how_predictions_came_about() -> None:
             "contains the true grade with a probability of at least 0.9; less often where readers"
             " and networks err alike"
         ),
+        "grade": "what garg itself decides on",
+        "recalibration": "temperature 2.00",
         "mine": "as an aspect of your own says it",
     }
     assert predicted_promise(said).startswith("Ranges hold for at least 90% of random images")
@@ -205,3 +214,46 @@ def test_a_file_of_an_evaluation_says_where_the_threshold_comes_from() -> None:
     for values, said in ((now, "The sensitivity is lower here."), (earlier, "is given.")):
         facts = dict(facts_of_file({"decision": values}, "9 answers"))
         assert facts["decision"].endswith(said)
+
+
+def test_what_a_grade_is_in_words() -> None:
+    soft = soft_label_matrix(3)
+    assert grade_in_words(GradeRule(decoding="median")) == "the median"
+    assert grade_in_words(grade_rule_for("accuracy")) == "the most likely grade, for accuracy"
+    assert grade_in_words(grade_rule_for("mae", soft_labels=soft)) == (
+        "the median after undoing the soft labels, for the least absolute error"
+    )
+    assert grade_in_words(grade_rule_for("macro_f1")) == (
+        "the most likely grade, for macro-F1 (thresholds need kept predictions for at least 50"
+        " validation samples)"
+    )
+    cut = GradeRule(decoding="thresholds", thresholds=(0.25, 1.5), purpose="qwk")
+    assert grade_in_words(cut) == "the expected grade, cut at 0.250, 1.500, for quadratic κ"
+    better = replace(cut, decoding="argmax", rejected=True)
+    assert "(by the labels of the validation side it is better than" in grade_in_words(better)
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({}, "temperature 2.00"),
+        ({"offsets": (0.1, -0.1)}, "temperature 2.00 and an offset per grade"),
+        ({"basis": "labels"}, "temperature 2.00; they are probabilities of the label"),
+        (
+            {"basis": "verified"},
+            "temperature 2.00; they are probabilities of the true grade, by verified grades",
+        ),
+        (
+            {"basis": "noise", "wrong_labels": (0.2, 0.2)},
+            "temperature 2.00; they are probabilities of the true grade, if a share of 0.20 of the"
+            " labels is wrong",
+        ),
+        (
+            {"basis": "noise", "wrong_labels": (0.1, 0.3)},
+            "temperature 2.00; as much as any share of wrong labels from 0.10 to 0.30 demands",
+        ),
+    ],
+)
+def test_recalibration_in_words(facts: dict[str, Any], words: str) -> None:
+    made = Recalibration(**{"slope": 0.5, "offsets": (0.0, 0.0), **facts})
+    assert recalibration_in_words(made) == words

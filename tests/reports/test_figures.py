@@ -21,9 +21,9 @@ from srjt.inference.answers import NoValidationError
 from srjt.inference.aspects import Judging
 from srjt.inference.aspects.abstention import DoubtRule
 from srjt.inference.aspects.referral import ReferralRule, ThresholdOrigin
+from srjt.inference.calibrated_run import calibrate_run
 from srjt.inference.compare import Comparison, compare
 from srjt.inference.options import Answering
-from srjt.inference.prepare import prepare
 from srjt.reports.aspects.abstention import risk_coverage_figure
 from srjt.reports.aspects.referral import decision_figures
 from srjt.reports.figures import study as figures
@@ -345,14 +345,14 @@ def decided(highest: int = 3, **rule: Any) -> tuple[Any, Any]:
     side = drawn_side(120)
     side = replace(side, labels=np.minimum(side.labels, highest))
     run = made_run(held_out={"test": side})
-    prepared = prepare(run, Answering(recalibrate=False))
-    answers = prepared.side_answers(side, side.labels)
+    calibrated = calibrate_run(run, Answering(recalibrate=False))
+    answers = calibrated.side_answers(side, side.labels)
     chosen = ReferralRule(
         **{"position": 2, "threshold": 0.4, "origin": ThresholdOrigin(kind="given"), **rule}
     )
     doubt = DoubtRule(refer=chosen, share=0.1, problem=NoValidationError(""))
     judging = Judging(
-        prepared=prepared, answers=answers, images=answers, samples=side, resamples=20
+        calibrated=calibrated, answers=answers, images=answers, samples=side, resamples=20
     )
     return chosen.judge(judging), doubt.judge(judging)
 

@@ -7,6 +7,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,7 @@ from fixtures.held_out_runs import drawn_side, made_run
 from srjt.inference.evaluate import best_side, evaluate_sides
 from srjt.inference.options import Answering
 from srjt.inference.ranges import RangeEvaluation
-from srjt.ordinal import PURPOSES
+from srjt.ordinal import Purpose
 from srjt.ordinal.metrics import Interval
 from srjt.reports.model_card import model_card
 from srjt.reports.pages.answers import predictions_page
@@ -64,7 +65,7 @@ def test_every_place_judges_the_answers_of_predict(
     if not right:
         error = (3 - kept.loc[kept["side"] == "test", "grade"]).mean()
         assert sides["test"].score == pytest.approx(error)
-    for purpose in PURPOSES:  # grades may be for another metric than those of the training
+    for purpose in get_args(Purpose):  # grades may be for another metric than those of the training
         other = evaluate_sides(run, Answering(target_metric=purpose), resamples=50)["test"]
         assert evaluation_facts(other).verdict == judged
 

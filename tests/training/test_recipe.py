@@ -13,7 +13,7 @@ from fixtures.noisy_features import counted
 from srjt import methods, noise
 from srjt.data import Split, from_arrays
 from srjt.data.synthetic import generate
-from srjt.inference.prepare import prepare
+from srjt.inference.calibrated_run import calibrate_run
 from srjt.noise import expected_rate
 from srjt.training.config import ResolvedConfig, TrainConfig
 from srjt.training.folder import read_facts
@@ -58,7 +58,7 @@ def test_the_matrix_is_estimated_given_or_of_a_rate(
     assert "noise unknown, 0% to 60%; trained as if 0%" in recorded["why"]
     # the ranges of a prediction reach up to the same rate
     side = run.held_out["validation"]
-    bounds = prepare(run).noise_of(side)
+    bounds = calibrate_run(run).noise_of(side)
     assert bounds.rates == run.noise_estimate.rate_interval
     assert (recorded["estimated"], recorded["used"]) == (None, 0.0)
     informed = replace(run.noise_estimate, informed=True, reason="too few of grade 3.")

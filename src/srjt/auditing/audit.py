@@ -482,26 +482,26 @@ def image_names(samples: Manifest, folder: Path | None) -> list[str]:
     return names
 
 
-def write_audit(folder: Path, found: Audit) -> None:
+def write_audit(folder: Path, made: Audit) -> None:
     """Write all files but the report; ``audit.json`` last, so that its presence means that the
     audit is complete."""
-    samples = found.fitted.manifest
-    neighbours = found.fitted.neighbours
+    samples = made.fitted.manifest
+    neighbours = made.fitted.neighbours
     assert neighbours is not None  # (N, C, count) rows of the samples, -1: none
-    order = pd.Index(samples.ids).get_indexer(pd.Index(found.scores["id"]))
+    order = pd.Index(samples.ids).get_indexer(pd.Index(made.scores["id"]))
     # row -1, "none", becomes line -1
     line_of_row = np.append(np.argsort(order), -1).astype(np.int32)
     advice = "Free some space and run the same command again: the trainings are kept."
     with files.explain_write_errors(f"The audit could not be written to {folder}", advice):
         if samples.arrays is not None and not samples.are_features:
             _write_images(folder / "images", samples.arrays)
-        warn_about_formulas(found.scores, folder / "audit.csv")
-        for name, table in (("audit.csv", found.scores), ("readings.csv", found.readings)):
+        warn_about_formulas(made.scores, folder / "audit.csv")
+        for name, table in (("audit.csv", made.scores), ("readings.csv", made.readings)):
             if table is not None:
                 files.write_atomically(folder / name, files.as_csv(table))
         files.save_arrays(folder / "neighbours.npz", {"rows": line_of_row[neighbours[order]]})
-        files.write_json(folder / "summary.json", found.summary)
-        facts = files.as_json({"format": FORMAT, **found.facts})
+        files.write_json(folder / "summary.json", made.summary)
+        facts = files.as_json({"format": FORMAT, **made.facts})
         names = ("audit.csv", "readings.csv", "neighbours.npz", "summary.json")
         files.write_checksums(folder, names, coming={"audit.json": facts})
         files.write_atomically(folder / "audit.json", facts)

@@ -363,9 +363,9 @@ def _pending_files(path: Path) -> list[Path]:
     return pending
 
 
-def _damaged(path: Path, how: str) -> SrjtError:
+def _damaged(path: Path, problem: str) -> SrjtError:
     return SrjtError(
-        f"{path} {how}, so decisions may have been lost: restore a copy of it, or delete"
+        f"{path} {problem}, so decisions may have been lost: restore a copy of it, or delete"
         f" {path.name}* in that folder to start again.",
         code="damaged_file",
     )

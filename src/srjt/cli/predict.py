@@ -526,6 +526,7 @@ def export(
     the image size of the run, or of features (N, F). Its outputs are probabilities,
     grade and severity. The file is written only if it predicts the same as the run.
     """
+    from srjt.reports.aspects.grading import grade_in_words
     from srjt.reports.model_card import MODEL, SCRIPT
 
     if folder is not None and out is not None:
@@ -543,7 +544,7 @@ def export(
     else:
         written = srjt.export_folder(trained, folder, overwrite=force, **grading)
     say(f"{out} ({out.stat().st_size / 1e6:.1f} MB) takes {written.input}.")
-    say(f"A grade is {written.metadata['grade_rule']}.")
+    say(f"A grade is {grade_in_words(written.rule)}.")
     runtime = "onnxruntime" if written.format == "onnx" else "torch"
     say(
         f"The model was checked in {runtime} on {count_of(written.checked, 'sample')}: its"

@@ -136,25 +136,25 @@ def _near_whole(
 
     whole = _normalised(second[:, 0])
     usable = np.flatnonzero(whole.any(axis=1))
-    asked = np.flatnonzero(first[:, 0].any(axis=(1, 2)))
+    filled = np.flatnonzero(first[:, 0].any(axis=(1, 2)))
     pairs_by_crop = [np.empty((0, 2), dtype=np.int64)]
-    if not len(usable) or not len(asked) or (same and len(usable) < 2):
+    if not len(usable) or not len(filled) or (same and len(usable) < 2):
         return pairs_by_crop[0]
     _, vectors = np.linalg.eigh(whole[usable].T @ whole[usable])
     axes = vectors[:, -AXES:]
     radius = float(np.sqrt(2 - 2 * correlation))
     tree = cKDTree(whole[usable] @ axes)
     for crop in range(first.shape[1]):
-        for query in (first[asked, crop], first[asked, crop, :, ::-1]):  # as it is, and mirrored
+        for query in (first[filled, crop], first[filled, crop, :, ::-1]):  # as it is, and mirrored
             unit = _normalised(query)
             near = cKDTree(unit @ axes).sparse_distance_matrix(tree, radius, output_type="ndarray")
             if same:
-                near = near[asked[near["i"]] != usable[near["j"]]]
+                near = near[filled[near["i"]] != usable[near["j"]]]
             for start in range(0, len(near), 1 << 16):
                 one = near["i"][start : start + (1 << 16)]
                 other = near["j"][start : start + (1 << 16)]
                 alike = np.einsum("nd,nd->n", unit[one], whole[usable[other]]) >= correlation
-                pairs_by_crop.append(np.stack([asked[one[alike]], usable[other[alike]]], axis=1))
+                pairs_by_crop.append(np.stack([filled[one[alike]], usable[other[alike]]], axis=1))
     return np.concatenate(pairs_by_crop)
 
 

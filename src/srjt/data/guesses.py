@@ -88,7 +88,7 @@ SCALE = (
 class Guesses:
     """What is known of a table before it is read.
 
-    options: how it is read, by name: what was asked, and what was guessed; what everybody finds by
+    options: how it is read, by name: what was given, and what was guessed; what everybody finds by
     the usual names needs no option. columns: role → column, however it was found. notes: sentences
     on what was guessed, and why. typos: line → (cell, what is wrong with it). unresolved: sentences
     on what only a person can say, with what to do. proposed: options that would resolve it, if a
@@ -111,22 +111,22 @@ class Guesses:
         self.notes.append(f"{role}: column {column!r} ({why})")
 
 
-def guess_options(table: Table, asked: ReadOptions) -> Guesses:
-    """How a table of images is read: what was asked, and columns and grades that its cells make
+def guess_options(table: Table, given: ReadOptions) -> Guesses:
+    """How a table of images is read: what was given, and columns and grades that its cells make
     plain."""
-    columns, _ = choose_columns(table, asked.roles, required=())
-    guesses = Guesses(options=dict(asked.given), columns=columns)
-    folder = asked.images or table.folder
-    if asked.image_column is None:
+    columns, _ = choose_columns(table, given.roles, required=())
+    guesses = Guesses(options=dict(given.given), columns=columns)
+    folder = given.images or table.folder
+    if given.image_column is None:
         _guess_images(guesses, table, folder)
-    if asked.images is None and "image" in columns:
+    if given.images is None and "image" in columns:
         _guess_folder(guesses, table, folder)
     if "patient" not in columns:
         _guess_patients(guesses, table)
-    if asked.several_readings is None and "grade" not in columns:
+    if given.several_readings is None and "grade" not in columns:
         _guess_grades(guesses, table)
-    several = asked.several_readings is not None or isinstance(asked.grade_column, tuple)
-    if "grade" in columns and asked.grades is None and asked.map_grades is None and not several:
+    several = given.several_readings is not None or isinstance(given.grade_column, tuple)
+    if "grade" in columns and given.grades is None and given.map_grades is None and not several:
         _check_grades(guesses, table, columns["grade"])
     if "patient" not in columns:
         guesses.perhaps_patients.extend(_repeating_columns(guesses, table))

@@ -49,7 +49,7 @@ class Inspection:
         The samples, also those whose images cannot be read. If the grades are not known, all have
         the mildest one as a placeholder.
     options : dict
-        How the source is read, by name: what was asked, and what was guessed.
+        How the source is read, by name: what was given, and what was guessed.
     guessed : tuple of str
         Sentences on what was guessed, and why.
     unresolved : tuple of str
@@ -118,7 +118,7 @@ class Inspection:
 
 def inspect_source(
     source: Path,
-    asked: Mapping[str, Any],
+    given: Mapping[str, Any],
     *,
     folds: int = 5,
     decode: bool = True,
@@ -126,11 +126,11 @@ def inspect_source(
 ) -> Inspection:
     """Read a source as far as it can be read, and find all of its problems.
 
-    asked: options of reading, by name. folds: warn about grades with fewer patients. decode: read
+    given: options of reading, by name. folds: warn about grades with fewer patients. decode: read
     every image. An error is raised only if nothing can be read: the source is no table, or no
     column holds images.
     """
-    readers, options = _readers(source, asked)
+    readers, options = _readers(source, given)
     guesses = Guesses(options=options)
     if (
         options.get("kind") in (None, "table")
@@ -192,10 +192,10 @@ def _is_of_features(source: Path, options: Mapping[str, Any]) -> bool:
     )
 
 
-def _readers(source: Path, asked: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
+def _readers(source: Path, given: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
     """Sentences about a table with several readers, and how to read it: a column for each of them
     makes a consensus."""
-    options = dict(asked)
+    options = dict(given)
     if options.get("kind") not in (None, "table") or not is_table(source):
         return [], options
     try:

@@ -14,16 +14,14 @@ import pandas as pd
 from srjt.data.manifest import Ints, Manifest
 from srjt.errors import Option, SrjtError, count_of, few
 from srjt.inference.answers import number_of_patients, run_name
-from srjt.inference.options import Answering, Grading
-from srjt.inference.prepare import (
-    Prepared,
-    RunLike,
+from srjt.inference.calibrated_run import CalibratedRun, RunLike, calibrate_run, open_run
+from srjt.inference.labelled import (
+    JudgedBy,
     judging_labels,
-    open_run,
-    prepare,
     read_labelled,
     warn_of_training_patients,
 )
+from srjt.inference.options import Answering, Grading
 from srjt.json_values import DictMixin
 from srjt.notebook import Reported
 from srjt.ordinal import Purpose, metrics
@@ -46,19 +44,19 @@ class Tested:
     samples: HeldOut | Manifest
 
     @property
-    def judged_by(self) -> str:
+    def judged_by(self) -> JudgedBy:
         return judging_labels(self.samples)[1]
 
 
-def answer_test(name: str, prepared: Prepared, data: Manifest | None) -> Tested:
+def answer_test(name: str, calibrated: CalibratedRun, data: Manifest | None) -> Tested:
     """The answers of a run for its own test side, or for other labelled images."""
     samples: HeldOut | Manifest
     if data is not None:
-        store = prepared.open_store(data, find_duplicates=True)
+        store = calibrated.open_store(data, find_duplicates=True)
         samples = store.manifest
-        answers = prepared.answer_store(store)
+        answers = calibrated.answer_store(store)
     else:
-        side = prepared.run.held_out.get("test")
+        side = calibrated.run.held_out.get("test")
         if side is None or not len(side):
             raise SrjtError(
                 f"{name} keeps no predictions for a test side: give labelled images with ",
@@ -67,7 +65,7 @@ def answer_test(name: str, prepared: Prepared, data: Manifest | None) -> Tested:
                 code="no_split",
             )
         samples = side
-        answers = prepared.side_answers(side, judging_labels(side)[0])
+        answers = calibrated.side_answers(side, judging_labels(side)[0])
     table = pd.DataFrame({"grade": answers.grades, "label": answers.labels}, index=samples.ids)
     if answers.groups is not None:
         table["group"] = answers.groups
@@ -151,7 +149,11 @@ class Comparison(Reported, DictMixin):
         Number of patients, which are resampled; None: they are not known, so images are resampled
         and the intervals are probably too narrow.
     judged_by : str
-        The labels that the predictions are compared with.
+        The labels that the predictions are compared with: ``"true grades"`` or ``"given grades"``.
+    corrected : int
+        How many of these labels another run does not have: they were corrected in between.
+    labels_of : str
+        The run whose labels they are, the last one given, if some were corrected; else empty.
     level : float
         Confidence level of the intervals.
     differences : list of Difference
@@ -172,7 +174,7 @@ class Comparison(Reported, DictMixin):
     runs: tuple[str, ...]
     samples: int
     patients: int | None
-    judged_by: str
+    judged_by: JudgedBy
     level: float
     differences: list[Difference]
     purpose: Purpose
@@ -180,6 +182,8 @@ class Comparison(Reported, DictMixin):
     trainings: tuple[int, ...] = ()
     gains: dict[str, list[Gain]] = field(default_factory=dict)
     rare_grades: tuple[str, ...] = ()
+    corrected: int = 0
+    labels_of: str = ""
 
     def __repr__(self) -> str:
         return f"<Comparison: {', '.join(self.runs)} on {count_of(self.samples, 'image')}>"
@@ -267,9 +271,6 @@ def compare(
     of_grade = metrics.patients_of_grades(by_patient)  # the labels are the same in all tables
     uncommon = np.flatnonzero(np.asarray(of_grade) < metrics.TOO_FEW)
     rare = [grades[grade] for grade in uncommon]
-    judged_by = str(last.judged_by)
-    if corrected:
-        judged_by += f" of {last.name}, {corrected:,} of which others have not"
     purpose = grading.target_metric or opened[0].config.target_metric
     gain_of = partial(_gain, labels=labels, metric=purpose, groups=groups, resamples=resamples)
     shown = []
@@ -284,7 +285,9 @@ def compare(
         runs=tuple(shown),
         samples=len(labels),
         patients=number_of_patients(tested[0].samples.patients),
-        judged_by=judged_by,
+        judged_by=last.judged_by,
+        corrected=corrected,
+        labels_of=last.name if corrected else "",
         level=level,
         differences=_differences(
             shown,
@@ -348,7 +351,7 @@ def _answer_all(
     """The answers of all runs, in the order of the first one's images."""
     tested: list[Tested] = []
     for name, run in runs.items():
-        answered = answer_test(name, prepare(run, answering), test)
+        answered = answer_test(name, calibrate_run(run, answering), test)
         if tested:
             answered = in_order_of(answered, tested[0])
         tested.append(answered)

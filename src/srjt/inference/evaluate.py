@@ -32,24 +32,21 @@ from srjt.inference.aspects import (
     Judging,
     registered_aspects,
 )
-from srjt.inference.labels import ValidationLabels
-from srjt.inference.options import Answering, Evaluating, with_installed_aspects
-from srjt.inference.prepare import (
+from srjt.inference.calibrated_run import CalibratedRun, RunLike, calibrate_run, open_run
+from srjt.inference.labelled import (
     JudgedBy,
-    Prepared,
-    RunLike,
     judging_labels,
-    open_run,
-    prepare,
     read_labelled,
     warn_of_training_patients,
 )
+from srjt.inference.labels import ValidationLabels
+from srjt.inference.options import Answering, Evaluating, with_installed_aspects
 from srjt.json_values import json_values
 from srjt.notebook import Reported
 from srjt.ordinal import Purpose, calibration
 from srjt.ordinal.baseline import Gain, gain_over_one_grade
-from srjt.ordinal.calibration import CalibrationBin
-from srjt.ordinal.decoding import LearnedPooling
+from srjt.ordinal.calibration import CalibrationBin, Recalibration
+from srjt.ordinal.decoding import GradeRule, LearnedPooling
 from srjt.ordinal.metrics import NaiveBaseline, naive_baseline
 from srjt.progress import ProgressOption, progress_bar
 from srjt.readers.readings import Readings
@@ -102,28 +99,49 @@ class Overlap:
     samples: int
     patients: int | None
 
-    def __str__(self) -> str:
-        patients = ""
-        if self.patients is not None:
-            patients = f" and {count_of(self.patients, 'patient')}, by name,"
-        advice = {
-            "validation": "Evaluate samples of other patients, such as the test side.",
-            "calibrate_on": "Calibrate on samples of other patients.",
-        }[self.to]
-        return (
-            f"{count_of(self.samples, 'sample')}{patients} are among those that were used to fit "
-            f"{' and '.join(self.fitted)}: the scores look too good. {advice}"
+
+@dataclass(frozen=True, kw_only=True)
+class Leakage:
+    """Evaluated samples that the run was, or may have been, trained on.
+
+    Attributes
+    ----------
+    samples : int
+        Evaluated samples that show the same as a training sample.
+    patients : int
+        Evaluated patients with the name of a training patient; 0 if ``samples`` are known.
+    example : str
+        One of their names.
+    """
+
+    samples: int = 0
+    patients: int = 0
+    example: str = ""
+
+
+def warn_of_leakage(run: Trained, data: Manifest) -> Leakage | None:
+    """Warn if the run was, or may have been, trained on some of the samples."""
+    seen = len(run.trained_on(data))
+    if seen:
+        warn(
+            f"The run was trained on {seen:,} of these {len(data):,} samples. Evaluate others, such"
+            " as the test side of its split.",
+            LeakageWarning,
         )
+        return Leakage(samples=seen)
+    if patients := warn_of_training_patients(run, data):
+        return Leakage(patients=len(patients), example=patients[0])
+    return None
 
 
 def find_overlaps(
-    prepared: Prepared, data: Manifest | HeldOut, known: dict[str, int] | None
+    calibrated: CalibratedRun, data: Manifest | HeldOut, known: dict[str, int] | None
 ) -> tuple[Overlap, ...]:
     """The overlaps of ``data`` with the samples that labels were used of. Thresholds and poolings
     are always found on the validation side. known: from ``known_samples``."""
-    other = prepared.calibrate_on
+    other = calibrated.calibrate_on
     fitted: dict[FittedTo, list[str]] = {"calibration": [], "validation": []}
-    for name, fitted_to in prepared.fitted().items():
+    for name, fitted_to in calibrated.fitted().items():
         fitted["validation" if other is None else fitted_to].append(name)
     sides: list[tuple[Literal["validation", "calibrate_on"], Any, list[str], int]] = []
     if other is not None:
@@ -131,7 +149,7 @@ def find_overlaps(
         if isinstance(data, Manifest):  # what a held-out sample shows is not kept
             same = len(same_samples(data, ids=other.ids, hashes=other.hashes))
         sides.append(("calibrate_on", other, fitted["calibration"], same))
-    validation = prepared.run.held_out.get("validation")
+    validation = calibrated.run.held_out.get("validation")
     sides.append(
         ("validation", validation, fitted["validation"], (known or {}).get("validation", 0))
     )
@@ -167,8 +185,8 @@ class Evaluation(subgroups.Scores, Reported):
         Views of each sample over which the probabilities are averaged.
     purpose : {"mae", "accuracy", "qwk", "macro_f1"}
         The metric that the grades are for.
-    grade_rule : str
-        What a predicted grade is, in words.
+    grade_rule : GradeRule
+        How probabilities become grades.
     intervals : dict of str to Interval
         Every metric with its 95 % interval: (value, low, high).
     confusion : list of list of int
@@ -179,8 +197,8 @@ class Evaluation(subgroups.Scores, Reported):
         Mean ranked probability score; 0 is best.
     calibration : list of CalibrationBin
         Confidence and accuracy per bin.
-    recalibration : str
-        How the probabilities were recalibrated; empty if they were not.
+    recalibration : Recalibration or None
+        How the probabilities were recalibrated; None if they were not.
     images : int
         Number of images; ``samples`` unless the answers are pooled.
     per : tuple of str
@@ -204,8 +222,8 @@ class Evaluation(subgroups.Scores, Reported):
         ``subgroups``: the scores of each group, with ``by``. ``readers``: the network as one more
         reader, if several readers graded the samples. ``true_scores``: what can be known about the
         scores against the true grades, where labels may be wrong and answers are not pooled.
-    trained_on : str
-        A sentence if the run was, or may have been, trained on some of the samples; "" otherwise.
+    trained_on : Leakage or None
+        Samples that the run was, or may have been, trained on; None if there are none.
     overlaps : tuple of Overlap
         Evaluated samples that ranges, recalibration, threshold or pooling were fitted to; empty if
         there are none.
@@ -238,9 +256,9 @@ class Evaluation(subgroups.Scores, Reported):
     by_patient: bool
     views: int = 1
     purpose: Purpose
-    grade_rule: str
+    grade_rule: GradeRule
     ranked_probability_score: float
-    recalibration: str = ""
+    recalibration: Recalibration | None = None
     images: int = 0
     per: tuple[str, ...] = ()
     pool: str = ""
@@ -249,7 +267,7 @@ class Evaluation(subgroups.Scores, Reported):
     unknown_units: int = 0
     own_samples: int | None = None
     aspects: dict[str, Judged] = field(default_factory=dict)
-    trained_on: str = ""
+    trained_on: Leakage | None = None
     overlaps: tuple[Overlap, ...] = ()
     run: str = ""
     side: str = ""
@@ -355,30 +373,23 @@ def evaluate(
     """
     evaluating = from_names(with_installed_aspects(Evaluating), options, kind="option")
     run = open_run(run)
-    prepared = None
+    calibrated = None
     if not isinstance(evaluating.calibrate_on, float):
-        prepared = prepare(run, evaluating)
+        calibrated = calibrate_run(run, evaluating)
     # a function given as progress counts decoded images, not the headers that are read here
     data = read_labelled(run, data, on_bad_image=evaluating.on_bad_image, progress=progress is True)
-    if prepared is None:
+    if calibrated is None:
         part = share_of_patients(data, evaluating.calibrate_on)
-        prepared = prepare(run, replace(evaluating, calibrate_on=data.select(part)))
+        calibrated = calibrate_run(run, replace(evaluating, calibrate_on=data.select(part)))
         data = data.select(~part)
     for aspect in evaluating.aspects():
         aspect.check(data.table)  # an error before images are decoded
     with progress_bar("Decoding", progress) as decoded:
-        store = prepared.open_store(data, progress=decoded, find_duplicates=True)
+        store = calibrated.open_store(data, progress=decoded, find_duplicates=True)
     manifest = store.manifest
     known = known_samples(run, manifest)
-    seen = len(run.trained_on(manifest))
-    if seen:
-        leak = (
-            f"The run was trained on {seen:,} of these {len(manifest):,} samples: the scores look"
-            " too good."
-        )
-        warn(f"{leak} Evaluate others, such as the test side of its split.", LeakageWarning)
-    else:
-        leak = warn_of_training_patients(run, manifest)
+    leakage = warn_of_leakage(run, manifest)
+    seen = 0 if leakage is None else leakage.samples
     units = None
     if evaluating.per:
         units = units_of(manifest.table, evaluating.per)  # an error before images are predicted
@@ -386,16 +397,16 @@ def evaluate(
         readings = select_readings(readings, manifest.ids)
         if readings.groups is None:
             readings = replace(readings, groups=manifest.groups)
-    images = answers = prepared.answer_store(store)
+    images = answers = calibrated.answer_store(store)
     who = manifest.table[[name for name in ("image", "patient") if name in manifest.table]]
     if units is not None:
-        answers = prepared.pool(images, units.codes)
+        answers = calibrated.pool(images, units.codes)
         who = units.keys.assign(images=np.bincount(units.codes))
     own_samples = None
     if known is not None:
         own_samples = sum(known.values())
     judging = Judging(
-        prepared=prepared,
+        calibrated=calibrated,
         answers=answers,
         images=images,
         samples=manifest,
@@ -406,10 +417,10 @@ def evaluate(
         new_to_run=not seen and (own_samples or 0) <= OWN_SHARE * len(manifest),
     )
     return replace(
-        judge(prepared, judging, who, judged_by=_judged_by(manifest, readings)),
-        views=prepared.views,
-        trained_on=leak,
-        overlaps=find_overlaps(prepared, manifest, known),
+        judge(calibrated, judging, who, judged_by=_judged_by(manifest, readings)),
+        views=calibrated.views,
+        trained_on=leakage,
+        overlaps=find_overlaps(calibrated, manifest, known),
         own_samples=own_samples,
     )
 
@@ -423,7 +434,7 @@ def _judged_by(samples: Manifest, readings: Readings | None) -> JudgedBy:
 
 
 def judge(
-    prepared: Prepared,
+    calibrated: CalibratedRun,
     judging: Judging,
     who: pd.DataFrame,
     *,
@@ -434,8 +445,8 @@ def judge(
 
     who: what identifies each answer. side: of the run, if the samples are its own.
     """
-    run = prepared.run
-    per = prepared.options.per
+    run = calibrated.run
+    per = calibrated.options.per
     grades = run.grades
     answers = judging.answers
     samples = judging.samples
@@ -447,7 +458,7 @@ def judge(
     else:
         training_counts = run.facts.data.class_counts
         naive = baseline_from(run.facts, counts)
-    purpose = prepared.options.target_metric or run.config.target_metric
+    purpose = calibrated.options.target_metric or run.config.target_metric
     gain = None
     if naive is not None:
         gain = gain_over_one_grade(
@@ -459,7 +470,7 @@ def judge(
             resamples=judging.resamples,
         )
     aspects: dict[str, Judged] = {}
-    for name, rule in prepared.rules.items():
+    for name, rule in calibrated.rules.items():
         judged = rule.judge(judging)
         if judged is not None:
             aspects[name] = judged
@@ -468,18 +479,18 @@ def judge(
         judged_by=judged_by,
         by_patient=samples.patients is not None,
         purpose=purpose,
-        grade_rule=prepared.grade_in_words,
+        grade_rule=calibrated.grade_rule,
         **vars(subgroups.scores_of(answers, resamples=judging.resamples)),
         ranked_probability_score=calibration.ranked_probability_score(
             answers.probabilities, labels
         ),
-        recalibration=str(prepared.recalibration or ""),
+        recalibration=calibrated.recalibration,
         images=len(samples),
         per=per,
-        pool=prepared.options.pool if per else "",
+        pool=calibrated.options.pool if per else "",
         unknown_units=0 if judging.units is None else judging.units.unknown,
-        learned_pooling=prepared.learned,
-        pooling_labels=None if prepared.learned is None else validation_labels(run, per=per),
+        learned_pooling=calibrated.learned,
+        pooling_labels=None if calibrated.learned is None else validation_labels(run, per=per),
         run=run_name(run),
         side=side,
         grades=grades,
@@ -487,18 +498,18 @@ def judge(
         patients=number_of_patients(samples.patients),
         naive=naive,
         gain=gain,
-        coverage_by=prepared.options.coverage_by,
-        uncalibrated=_uncalibrated(prepared, answers),
+        coverage_by=calibrated.options.coverage_by,
+        uncalibrated=_uncalibrated(calibrated, answers),
         answers=_answer_rows(who, answers, grades),
         aspects=aspects,
     )
 
 
-def _uncalibrated(prepared: Prepared, answers: Answers) -> list[CalibrationBin]:
+def _uncalibrated(calibrated: CalibratedRun, answers: Answers) -> list[CalibrationBin]:
     """The bins before the recalibration; none without one."""
-    if answers.outputs is None or prepared.recalibration is None:
+    if answers.outputs is None or calibrated.recalibration is None:
         return []
-    before = probabilities_of(answers.outputs[0], prepared.options.network)
+    before = probabilities_of(answers.outputs[0], calibrated.options.network)
     return calibration.calibration_bins(before, answers.labels)
 
 
@@ -526,8 +537,8 @@ def evaluate_sides(
     its labels as given. A side that lacks a column of ``per`` is left out. resamples: 0 for no
     intervals.
     """
-    prepared = prepare(run, options)
-    per = prepared.options.per
+    calibrated = calibrate_run(run, options)
+    per = calibrated.options.per
     evaluations = {}
     for name, side in sorted(run.held_out.items()):  # test before validation
         if any(name not in side.table for name in per):
@@ -536,25 +547,25 @@ def evaluate_sides(
         judged_by: JudgedBy = "given grades"
         if name == "test":
             labels, judged_by = judging_labels(side)
-        answers = prepared.side_answers(side, labels)
+        answers = calibrated.side_answers(side, labels)
         who = side.table.rename(columns={"id": "image"})
         if side.images is not None:
             who["file"] = side.images
         units = units_of(side.table, per) if per else None
         images = answers
         if units is not None:
-            answers = prepared.pool(images, units.codes)
+            answers = calibrated.pool(images, units.codes)
             who = units.keys
         judging = Judging(
-            prepared=prepared,
+            calibrated=calibrated,
             answers=answers,
             images=images,
             samples=side,
             resamples=resamples,
             units=units,
         )
-        judged = judge(prepared, judging, who, judged_by=judged_by, side=name)
-        overlaps = find_overlaps(prepared, side, {name: len(side)})
+        judged = judge(calibrated, judging, who, judged_by=judged_by, side=name)
+        overlaps = find_overlaps(calibrated, side, {name: len(side)})
         evaluations[name] = replace(judged, overlaps=overlaps)
     return evaluations
 

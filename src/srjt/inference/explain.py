@@ -21,9 +21,10 @@ from srjt.data.images.feed import Samples, open_feed
 from srjt.data.manifest import Ints, Manifest
 from srjt.data.sources import LabelledData, UnlabelledData
 from srjt.errors import Option, SrjtError, count_of
+from srjt.inference.calibrated_run import RunLike, calibrate_run, open_run
+from srjt.inference.labelled import read_labelled
 from srjt.inference.options import Answering
 from srjt.inference.predict import usable_samples
-from srjt.inference.prepare import RunLike, open_run, prepare, read_labelled
 from srjt.notebook import Reported
 from srjt.ordinal.decoding import expected_grade
 from srjt.progress import ProgressOption, progress_bar
@@ -244,11 +245,11 @@ def explain(
             code="unsupported",
         )
     data, problems = usable_samples(run, data, on_bad_image=on_bad_image)
-    prepared = prepare(run, Answering(on_bad_image=on_bad_image))
-    store = prepared.open_store(data)
+    calibrated = calibrate_run(run, Answering(on_bad_image=on_bad_image))
+    store = calibrated.open_store(data)
     if not len(store.pixels):
         raise SrjtError("There are no images to explain.", code="too_few")
-    table = prepared.table(prepared.answer_store(store))  # as srjt.predict
+    table = calibrated.table(calibrated.answer_store(store))  # as srjt.predict
     table.insert(0, "image", store.manifest.table["image"].to_numpy())
     with progress_bar("Explaining", progress) as explained:
         maps = network_maps(run, store.pixels, progress=explained)
@@ -264,7 +265,7 @@ def explain(
                 code="no_match",
                 option="training",
             )
-        learnt = prepared.open_store(samples)
+        learnt = calibrated.open_store(samples)
         if learnt.pixels.ndim == 2:
             raise SrjtError(
                 "This run was trained on images: ",

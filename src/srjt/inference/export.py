@@ -29,8 +29,9 @@ from srjt.data.options import without_none
 from srjt.data.synthetic import generate
 from srjt.errors import SrjtError, missing_extra, reason_of, unknown_name
 from srjt.files import write_output
+from srjt.inference.calibrated_run import CalibratedRun, RunLike, calibrate_run, open_run
 from srjt.inference.options import Answering
-from srjt.inference.prepare import Prepared, RunLike, open_run, prepare
+from srjt.json_values import json_values
 from srjt.networks import IMAGENET_MEAN, IMAGENET_STD, Standardise
 from srjt.ordinal import Purpose
 from srjt.ordinal.calibration import FLOOR, Recalibration
@@ -71,10 +72,10 @@ class ExportModule(nn.Module):
     expected grade.
     """
 
-    def __init__(self, prepared: Prepared) -> None:
+    def __init__(self, calibrated: CalibratedRun) -> None:
         super().__init__()
-        run = prepared.run
-        recalibration = prepared.recalibration
+        run = calibrated.run
+        recalibration = calibrated.recalibration
         if run.preprocess.eval_transform is not None:
             raise SrjtError(
                 "Your own eval_transform cannot be exported: export a run without one, and apply"
@@ -83,8 +84,7 @@ class ExportModule(nn.Module):
             )
         self.networks = run.networks
         self.method = run.method
-        self.rule = prepared.grade_rule
-        self.own_rule = prepared.own_rule
+        self.rule = calibrated.grade_rule
         margin = (run.config.image_size - run.config.crop) // 2
         self.centre = slice(margin, margin + run.config.crop)
         mean = torch.tensor(IMAGENET_MEAN).view(3, 1, 1)
@@ -108,7 +108,10 @@ class ExportModule(nn.Module):
         if self.recalibrates:
             log_p = probabilities.clamp(min=FLOOR).log()
             probabilities = torch.softmax(self.slope * log_p + self.offsets, dim=-1)
-        grade = self.method.grades(logits)[0] if self.own_rule else self.rule.grades(probabilities)
+        if self.rule.method:
+            grade = self.method.grades(logits)[0]
+        else:
+            grade = self.rule.grades(probabilities)
         return probabilities, grade, expected_grade(probabilities)
 
 
@@ -217,11 +220,11 @@ def export(
     config = run.config
     run = on_cpu(run)
     checked = _synthetic_samples(run) if samples is None else _checked_samples(run, samples)
-    prepared = prepare(
+    calibrated = calibrate_run(
         run, Answering(target_metric=target_metric, decoding=decoding, recalibrate=recalibrate)
     )
-    metadata = _metadata(prepared, checked, config)
-    module = ExportModule(prepared).eval()
+    metadata = _metadata(calibrated, checked, config)
+    module = ExportModule(calibrated).eval()
     with _quiet(), torch.no_grad():
         try:
             # two samples: the exporters treat a batch size of one as a constant
@@ -236,7 +239,7 @@ def export(
                 f" {other}.",
                 code="unsupported",
             ) from problem
-        difference = _compare(_READERS[format](content), prepared, checked)
+        difference = _compare(_READERS[format](content), calibrated, checked)
     write_output(target, content)
     return Exported(
         path=target,
@@ -248,8 +251,8 @@ def export(
         metadata=metadata,
         checked=len(checked),
         difference=difference,
-        rule=prepared.grade_rule,
-        recalibration=prepared.recalibration,
+        rule=calibrated.grade_rule,
+        recalibration=calibrated.recalibration,
     )
 
 
@@ -275,8 +278,8 @@ def config_hash(config: TrainConfig) -> str:
     ]
 
 
-def _metadata(prepared: Prepared, samples: Samples, config: TrainConfig) -> dict[str, Any]:
-    run = prepared.run
+def _metadata(calibrated: CalibratedRun, samples: Samples, config: TrainConfig) -> dict[str, Any]:
+    run = calibrated.run
     facts: dict[str, Any] = {
         "srjt": __version__,
         "grades": list(run.grades),
@@ -289,9 +292,9 @@ def _metadata(prepared: Prepared, samples: Samples, config: TrainConfig) -> dict
         "feature_names": list(run.feature_names) or None,
         "resize": config.resize,
         "crop": config.crop,
-        "grade_rule": prepared.grade_in_words,
+        "grade_rule": json_values(calibrated.grade_rule),
         "config_hash": config_hash(config),
-        "recalibration": str(prepared.recalibration or "") or None,
+        "recalibration": json_values(calibrated.recalibration),
     }
     if samples.ndim == 2:
         del facts["resize"], facts["crop"]
@@ -342,21 +345,23 @@ def _checked_samples(run: Trained, samples: Samples) -> Samples:
     return samples
 
 
-def _compare(exported: Callable[[Samples], Outputs], prepared: Prepared, samples: Samples) -> float:
+def _compare(
+    exported: Callable[[Samples], Outputs], calibrated: CalibratedRun, samples: Samples
+) -> float:
     """The largest difference between the file's probabilities and the run's; an error if it is too
     large."""
     largest = 0.0
-    classes = len(prepared.run.grades)
+    classes = len(calibrated.run.grades)
     # a single sample, then many: a file with a fixed batch size does not pass
     for part in [slice(0, 1), *(slice(at, at + CHUNK) for at in range(0, len(samples), CHUNK))]:
-        outputs = prepared.run.probabilities(samples[part])
-        answers = prepared.answer(outputs, np.zeros(len(outputs[1][0]), np.int64), None)
+        outputs = calibrated.run.probabilities(samples[part])
+        answers = calibrated.answer(outputs, np.zeros(len(outputs[1][0]), np.int64), None)
         expected = answers.probabilities
         probabilities, grade, severity = exported(samples[part])
         difference = np.abs(probabilities - expected).max()
         off = np.abs(severity - expected @ np.arange(classes)).max() / classes
         equal = grade == answers.grades
-        same = (equal | _borderline(expected, prepared.grade_rule)).all()
+        same = (equal | _borderline(expected, calibrated.grade_rule)).all()
         if not (
             max(difference, off) <= TOLERANCE and same
         ):  # "not", because comparisons with NaN are false
@@ -372,7 +377,7 @@ def _compare(exported: Callable[[Samples], Outputs], prepared: Prepared, samples
 
 def _borderline(probabilities: npt.NDArray[np.float64], rule: GradeRule) -> npt.NDArray[np.bool_]:
     """(N, C) → (N,): where rounding decides the grade."""
-    if rule.how == "thresholds":
+    if rule.decoding == "thresholds":
         cuts = np.array(rule.thresholds)
         to_threshold = np.abs((probabilities @ np.arange(len(cuts) + 1))[:, None] - cuts).min(
             axis=1

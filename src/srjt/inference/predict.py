@@ -23,8 +23,8 @@ from srjt.data.sources.features import FEATURE_SUFFIXES
 from srjt.errors import Option, SrjtError, unknown_name
 from srjt.inference.answers import Answers, units_of
 from srjt.inference.aspects import registered_aspects
+from srjt.inference.calibrated_run import CalibratedRun, RunLike, calibrate_run
 from srjt.inference.options import Answering, as_columns, with_installed_aspects
-from srjt.inference.prepare import Prepared, RunLike, prepare
 from srjt.json_values import json_values
 from srjt.notebook import page_of
 from srjt.progress import ProgressOption, progress_bar
@@ -99,10 +99,10 @@ def _features_command(path: Path, settings: str) -> str:
 # How answers came about: what every option that was given, or not given, amounts to.
 
 
-def how_answered(prepared: Prepared) -> dict[str, Any]:
+def how_answered(calibrated: CalibratedRun) -> dict[str, Any]:
     """What was done → how, as plain values; ``srjt.reports.aspects.how_in_words`` writes them."""
-    run = prepared.applied
-    options = prepared.options
+    run = calibrated.applied
+    options = calibrated.options
     precision = "fp32"
     if amp_dtype(run.config, run.device) is not None:
         precision = "bf16"
@@ -110,27 +110,27 @@ def how_answered(prepared: Prepared) -> dict[str, Any]:
         precision = "tf32"
     how: dict[str, Any] = {
         "networks": {"number": run.method.networks, "used": options.network},
-        "views": prepared.views,
+        "views": calibrated.views,
         "precision": precision,
-        "recalibration": str(prepared.recalibration or "none"),
+        "recalibration": json_values(calibrated.recalibration),
     }
-    if "calibration" in prepared.fitted().values():
-        side: Manifest | HeldOut | None = prepared.calibrate_on
+    if "calibration" in calibrated.fitted().values():
+        side: Manifest | HeldOut | None = calibrated.calibrate_on
         if side is None:
             side = run.held_out["validation"]
         how["calibrated on"] = {
             "samples": len(side),
             "patients": None if side.patients is None else len(set(side.patients)),
-            "validation": prepared.calibrate_on is None,
+            "validation": calibrated.calibrate_on is None,
         }
-    how["grade"] = prepared.grade_in_words
+    how["grade"] = json_values(calibrated.grade_rule)
     if options.per:
         how["one answer per"] = {
             "columns": list(options.per),
             "pool": options.pool,
-            "learned": json_values(prepared.learned),
+            "learned": json_values(calibrated.learned),
         }
-    for rule in prepared.rules.values():
+    for rule in calibrated.rules.values():
         how |= rule.settled(run)
     return how
 
@@ -211,10 +211,10 @@ def predict(
     """
     keep = as_columns(keep)
     known_options = with_installed_aspects(Answering)
-    prepared = prepare(run, from_names(known_options, options, kind="option"))
-    run = prepared.run
-    answering = prepared.options
-    for rule in prepared.rules.values():
+    calibrated = calibrate_run(run, from_names(known_options, options, kind="option"))
+    run = calibrated.run
+    answering = calibrated.options
+    for rule in calibrated.rules.values():
         if rule.problem is not None:
             raise rule.problem
     manifest, problems = usable_samples(
@@ -222,23 +222,23 @@ def predict(
     )
     _check_columns(manifest.table, answering.per, keep)
     with progress_bar("Decoding", progress) as decoded:
-        store = prepared.open_store(manifest, progress=decoded)
-    images = prepared.answer_store(store)
+        store = calibrated.open_store(manifest, progress=decoded)
+    images = calibrated.answer_store(store)
     samples = store.manifest.table
     if answering.per:
-        table = _pooled_table(prepared, images, samples)
+        table = _pooled_table(calibrated, images, samples)
     else:
-        table = prepared.table(images)
+        table = calibrated.table(images)
         _identify(run, table, samples, keep)
     table.attrs |= {
         "per": answering.per,
-        "how": how_answered(prepared),
+        "how": how_answered(calibrated),
         # (image, row or file, reason)
         "skipped": [*((one.where, one.detail) for one in problems), *store.skipped],
     }
     for aspect in registered_aspects():
         table.attrs.update(aspect.absent)
-    for rule in prepared.rules.values():
+    for rule in calibrated.rules.values():
         table.attrs.update(rule.attributes())
     answers = Predictions(table)
     answers.attrs = table.attrs
@@ -322,17 +322,19 @@ def _identify(
     table.insert(0, "image", samples["image"].to_numpy(object))
 
 
-def _pooled_table(prepared: Prepared, images: Answers, samples: pd.DataFrame) -> pd.DataFrame:
+def _pooled_table(
+    calibrated: CalibratedRun, images: Answers, samples: pd.DataFrame
+) -> pd.DataFrame:
     """One row per patient, or per other unit."""
-    units = units_of(samples, prepared.options.per)
-    table = prepared.table(prepared.pool(images, units.codes))
+    units = units_of(samples, calibrated.options.per)
+    table = calibrated.table(calibrated.pool(images, units.codes))
     # the image of each unit with the highest grade; of several, that with the highest expected
     # grade
-    severity = prepared.table(images)["expected_grade"].to_numpy()
+    severity = calibrated.table(images)["expected_grade"].to_numpy()
     order = np.lexsort((severity, images.grades, units.codes))  # the last of each unit
     last = order[np.flatnonzero(np.diff(units.codes[order], append=-1))]
     table["highest_image"] = samples["image"].iloc[last].astype(str).to_numpy(object)
     table.insert(0, "images", np.bincount(units.codes))
-    for name in reversed(prepared.options.per):
+    for name in reversed(calibrated.options.per):
         table.insert(0, name, units.keys[name].to_numpy(object))
     return table

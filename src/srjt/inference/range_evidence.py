@@ -266,7 +266,7 @@ def unit_evidence(
     if label_noise == "none" or noise is None:
         return evidence
     mix = np.bincount(highest, minlength=right.shape[1]) / len(highest)
-    pooled = pool_probabilities(probabilities, units, how="highest")
+    pooled = pool_probabilities(probabilities, units, pooling="highest")
     plausible: list[Floats] = []
     for joint in plausible_noises(noise, side.labels):
         matrix = transition_of(joint)

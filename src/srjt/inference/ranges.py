@@ -158,7 +158,7 @@ class RangeRule:
         if self.temperature is not None:
             p = self.temperature(p)
         if self.options.per:
-            p = pool_probabilities(p, units, how=self.options.pool, learned=self.learned)
+            p = pool_probabilities(p, units, pooling=self.options.pool, learned=self.learned)
         return range_scores(p)
 
     @property

@@ -35,9 +35,9 @@ from scipy.stats import binom  # type: ignore[import-untyped]
 
 from srjt.data.options import picked, without_none
 from srjt.errors import Option, SrjtError
+from srjt.inference.calibrated_run import RunLike, open_run
 from srjt.inference.evaluate import Evaluation, best_side
 from srjt.inference.options import PlannedMetric, Planning
-from srjt.inference.prepare import RunLike, open_run
 from srjt.noise.verified import labels_to_verify
 from srjt.notebook import Reported
 from srjt.ordinal.metrics import (

@@ -17,7 +17,8 @@ from srjt.data.images.store import ImageStore
 from srjt.errors import Option, SrjtError, unknown_name
 from srjt.inference.answers import Answers, number_of_patients
 from srjt.inference.aspects import Calibration
-from srjt.inference.prepare import judging_labels, prepare_grades
+from srjt.inference.calibrated_run import calibrate_grades
+from srjt.inference.labelled import judging_labels
 from srjt.json_values import DictMixin, json_values
 from srjt.ordinal import calibration, metrics, ranges as conformal
 from srjt.ordinal.calibration import CalibrationBin
@@ -635,19 +636,19 @@ class External(DictMixin):
 
 
 def beside_own_test_side(
-    prepared: Calibration, store: ImageStore, images: Answers, *, resamples: int = 1000
+    calibrated: Calibration, store: ImageStore, images: Answers, *, resamples: int = 1000
 ) -> External | None:
     """The comparison of samples that the run does not know; None without a test side, and for
     answers per patient."""
-    run = prepared.run
-    options = prepared.options
+    run = calibrated.run
+    options = calibrated.options
     side = run.held_out.get("test")
-    fitted = prepared.calibrate_on
+    fitted = calibrated.calibrate_on
     if side is None or not len(side) or options.per or images.outputs is None:
         return None
-    trained = prepared
+    trained = calibrated
     if fitted is not None or options.views > 1:  # the run keeps one view of its test side
-        trained = prepare_grades(run, replace(options, calibrate_on=None, views=1))
+        trained = calibrate_grades(run, replace(options, calibrate_on=None, views=1))
     alike = trained.answer(images.outputs, images.labels, images.groups)
     if options.views > 1:
         alike = trained.answer_store(store)

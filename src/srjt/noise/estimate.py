@@ -247,33 +247,33 @@ def estimate_noise(
     draws = _Draws(explained=explained, count=bootstrap, seed=seed, confidence=confidence)
     learnt = _informed(y, explained, owner)
     if paired:
-        found = _from_second_labels(y, again, draws, informed=learnt)
+        evidence = _from_second_labels(y, again, draws, informed=learnt)
     else:
-        found = _from_labels(y, draws, informed=learnt)
+        evidence = _from_labels(y, draws, informed=learnt)
     if len(known.rows):
-        found = _with_verified(found, y, explained.posterior(y, p), known, draws, owner=owner)
-    transition_interval, prior_interval = _matrix_intervals(y, found, draws, paired=paired)
+        evidence = _with_verified(evidence, y, explained.posterior(y, p), known, draws, owner=owner)
+    transition_interval, prior_interval = _matrix_intervals(y, evidence, draws, paired=paired)
     weights = explained.form_weights
     form = _likeliest_form(explained)
     return NoiseEstimate(
-        rate=found.rate,
-        rate_interval=found.interval,
-        transition=transition_of(found.joint),
+        rate=evidence.rate,
+        rate_interval=evidence.interval,
+        transition=transition_of(evidence.joint),
         transition_interval=transition_interval,
-        prior=found.joint.sum(axis=1),
+        prior=evidence.joint.sum(axis=1),
         prior_interval=prior_interval,
         form=form,
         held_out=dict(explained.held_out),
         samples=len(y),
-        identifiable=not found.reason,
-        reason=found.reason,
+        identifiable=not evidence.reason,
+        reason=evidence.reason,
         form_weight=weights[form],
-        lower_bound=found.lower_bound,
-        assumption=found.assumption,
+        lower_bound=evidence.lower_bound,
+        assumption=evidence.assumption,
         verified=len(known.rows),
-        verified_worth=found.worth,
-        verified_shares=found.shares,
-        informed=found.informed,
+        verified_worth=evidence.worth,
+        verified_shares=evidence.shares,
+        informed=evidence.informed,
         learnt=learnt,
     )
 
@@ -303,7 +303,7 @@ class _Draws:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Found:
+class _Evidence:
     """What is known about the share of wrong labels."""
 
     joint: Floats  # (C, C) shares of the pairs of true grade and label
@@ -318,7 +318,7 @@ class _Found:
     shares: tuple[tuple[float, float, float], ...] = ()
 
 
-def _from_labels(y: Ints, draws: _Draws, *, informed: bool) -> _Found:
+def _from_labels(y: Ints, draws: _Draws, *, informed: bool) -> _Evidence:
     explained = draws.explained
     tail = draws.tail
     reason = _doubt(y, explained, informed=informed, unsettled=tail)
@@ -338,7 +338,7 @@ def _from_labels(y: Ints, draws: _Draws, *, informed: bool) -> _Found:
         if not informed:
             low = lower_bound = 0.0
         low = _of_whole_labels(low, len(y))
-    return _Found(
+    return _Evidence(
         joint=joint,
         joints=joints,
         rate=rate,
@@ -350,7 +350,7 @@ def _from_labels(y: Ints, draws: _Draws, *, informed: bool) -> _Found:
     )
 
 
-def _from_second_labels(y: Ints, again: Ints, draws: _Draws, *, informed: bool) -> _Found:
+def _from_second_labels(y: Ints, again: Ints, draws: _Draws, *, informed: bool) -> _Evidence:
     """again: (N,) second labels, −1 where there is none."""
     explained = draws.explained
     joints, _ = draws.of(explained.joint)
@@ -365,7 +365,7 @@ def _from_second_labels(y: Ints, again: Ints, draws: _Draws, *, informed: bool) 
         low, largest = _paired_interval(joints, labels, tail=draws.tail)
         lower_bound = _of_whole_labels(low if informed else 0.0, len(y))
         interval = (lower_bound, 1.0 - (1.0 - largest) ** 2)
-    return _Found(
+    return _Evidence(
         joint=joint,
         joints=joints,
         rate=rate,
@@ -378,43 +378,44 @@ def _from_second_labels(y: Ints, again: Ints, draws: _Draws, *, informed: bool) 
 
 
 def _with_verified(
-    found: _Found, y: Ints, posterior: Floats, known: Verified, draws: _Draws, *, owner: Ints
-) -> _Found:
-    rate, interval, lower_bound, joint, worth, reason, shares = use_verified(
-        y, posterior, known, owner=owner, confidence=draws.confidence, guess=found.rate
+    evidence: _Evidence, y: Ints, posterior: Floats, known: Verified, draws: _Draws, *, owner: Ints
+) -> _Evidence:
+    combined = use_verified(
+        y, posterior, known, owner=owner, confidence=draws.confidence, guess=evidence.rate
     )
+    reason = combined.reason
     # the same spread around another mean
-    joints = np.maximum(found.joints - found.joints.mean(axis=0) + joint, 0.0)
+    joints = np.maximum(evidence.joints - evidence.joints.mean(axis=0) + combined.joint, 0.0)
     joints /= joints.sum(axis=(1, 2), keepdims=True)
-    return _Found(
-        joint=joint,
+    return _Evidence(
+        joint=combined.joint,
         joints=joints,
-        rate=rate,
-        interval=interval if draws.count else (rate, rate),
-        lower_bound=lower_bound,
+        rate=combined.rate,
+        interval=combined.interval if draws.count else (combined.rate, combined.rate),
+        lower_bound=combined.lower_bound,
         reason=reason,
-        informed=found.informed or not reason,
+        informed=evidence.informed or not reason,
         assumption=_by_verified(known, too_few=bool(reason)),
-        worth=worth,
-        shares=shares,
+        worth=combined.worth,
+        shares=combined.by_label,
     )
 
 
 def _matrix_intervals(
-    y: Ints, found: _Found, draws: _Draws, *, paired: bool
+    y: Ints, evidence: _Evidence, draws: _Draws, *, paired: bool
 ) -> tuple[Floats, Floats]:
     """(2, C, C) of the matrix and (2, C) of the shares of the true grades, lower and upper."""
     ends = [draws.tail, 1.0 - draws.tail]
-    matrices = np.quantile(transition_of(found.joints), ends, axis=0)
-    shares = np.quantile(found.joints.sum(axis=2), ends, axis=0)
-    classes = len(found.joint)
-    if draws.count and (found.reason or paired):
+    matrices = np.quantile(transition_of(evidence.joints), ends, axis=0)
+    shares = np.quantile(evidence.joints.sum(axis=2), ends, axis=0)
+    classes = len(evidence.joint)
+    if draws.count and (evidence.reason or paired):
         given = np.bincount(y, minlength=classes) / len(y)
         likeliest = not draws.explained.one_sided
-        matrix_bounds, share_bounds = _bounds(given, found.interval[1], likeliest=likeliest)
+        matrix_bounds, share_bounds = _bounds(given, evidence.interval[1], likeliest=likeliest)
         matrices = _hull(matrices, matrix_bounds)
         shares = _hull(shares, share_bounds)
-    elif draws.count and found.interval[0] < RIGHT:  # it is plausible that all labels are right
+    elif draws.count and evidence.interval[0] < RIGHT:  # it is plausible that all labels are right
         matrices = _hull(matrices, np.stack([np.eye(classes)] * 2))
     return matrices, shares
 

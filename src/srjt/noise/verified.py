@@ -18,6 +18,7 @@ the model's, moved into the interval.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -50,8 +51,9 @@ class Verified(NamedTuple):
         return not len(self.rows) or bool(np.ptp(self.probability) < 1e-9)
 
 
-class Combined(NamedTuple):
-    """The verified sample together with the model."""
+@dataclass(frozen=True, kw_only=True)
+class VerifiedRate:
+    """The share of wrong labels, by a verified sample together with the model."""
 
     rate: float
     interval: tuple[float, float]
@@ -59,9 +61,8 @@ class Combined(NamedTuple):
     joint: Floats  # (C, C) p(true grade, label)
     worth: float  # size of a plain sample with the same variance
     reason: str
-    by_label: tuple[
-        tuple[float, float, float], ...
-    ]  # (C,) of each given grade the share of wrong labels, its interval
+    # (C,) of each given grade the share of wrong labels, and its interval
+    by_label: tuple[tuple[float, float, float], ...]
 
 
 def exact_interval(share: float, size: float, *, confidence: float = 0.95) -> tuple[float, float]:
@@ -231,7 +232,7 @@ def use_verified(
     owner: Ints,
     confidence: float,
     guess: float | None = None,
-) -> Combined:
+) -> VerifiedRate:
     """Combine verified grades with the model's p(true grade | x, label), ``posterior`` (N, C).
 
     guess: the model's rate, for a sample that is too small; None: the mean of its answers.
@@ -259,7 +260,7 @@ def use_verified(
         low, high = share.interval
         rate = min(max(float(doubt.mean()) if guess is None else guess, low), high)
         lower_bound = min(lower_bound, rate)
-    return Combined(
+    return VerifiedRate(
         rate=rate,
         interval=share.interval,
         lower_bound=lower_bound,

@@ -45,13 +45,6 @@ __all__, __getattr__, __dir__ = lazy_names(
 
 Purpose = Literal["mae", "accuracy", "qwk", "macro_f1"]  # names of ordinal.metrics.METRICS
 
-PURPOSES: dict[Purpose, str] = {
-    "mae": "the least absolute error",
-    "accuracy": "accuracy",
-    "qwk": "quadratic κ",
-    "macro_f1": "macro-F1",
-}
-
 
 def check_purpose(purpose: str) -> None:
     """Raise an error for an unknown purpose."""

@@ -5,7 +5,7 @@ validation labels.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -47,8 +47,8 @@ def calibration_bins(
     which = np.minimum((confidence * bins).astype(np.int64), bins - 1)
     filled = (which == b for b in np.unique(which))
     return [
-        CalibrationBin(float(confidence[own].mean()), float(right[own].mean()), int(own.sum()))
-        for own in filled
+        CalibrationBin(float(confidence[rows].mean()), float(right[rows].mean()), int(rows.sum()))
+        for rows in filled
     ]
 
 
@@ -109,15 +109,19 @@ class Recalibration:
 
     Examples
     --------
-    >>> Recalibration(slope=0.5, offsets=np.zeros(2))([[0.8, 0.2]]).round(3).tolist()
+    >>> Recalibration(slope=0.5, offsets=(0.0, 0.0))([[0.8, 0.2]]).round(3).tolist()
     [[0.667, 0.333]]
     """
 
     slope: float  # β, the inverse temperature; 1 changes nothing
-    offsets: Floats  # (C,) b, one per grade; zeros for a temperature alone
+    offsets: tuple[float, ...]  # b, one per grade; zeros for a temperature alone
     gain: float = 0.0  # mean held-out gain in log-likelihood per label
     samples: int = 0  # labels that it was fitted to
-    meaning: str = ""  # what the recalibrated probabilities are probabilities of, where it is known
+    # whether it makes probabilities of the labels, or of the true grades by verified grades or by
+    # what is known about the noise; None: nothing is known
+    basis: Literal["labels", "verified", "noise"] | None = None
+    # by noise: the share of wrong labels, or the least and the most that it allows for
+    wrong_labels: tuple[float, float] | None = None
 
     def __call__(self, probabilities: ArrayLike) -> Floats:
         """(..., C) → (..., C)."""
@@ -128,10 +132,10 @@ class Recalibration:
         """Whether the grades have offsets."""
         return bool(np.any(self.offsets))
 
-    def __str__(self) -> str:
-        temperature = f"temperature {1.0 / self.slope:.2f}"
-        name = f"{temperature} and an offset per grade" if self.is_vector else temperature
-        return f"{name}; {self.meaning}" if self.meaning else name
+    @property
+    def temperature(self) -> float:
+        """1 / slope: above 1 it makes probabilities less extreme."""
+        return 1.0 / self.slope
 
 
 def fit_recalibration(
@@ -183,8 +187,8 @@ def choose_recalibration(
     >>> labels = rng.integers(0, 2, size=200)
     >>> right = np.where(rng.random(200) < 0.75, labels, 1 - labels)
     >>> found = choose_recalibration(np.eye(2)[right] * 0.98 + 0.01, labels)
-    >>> str(found)
-    'temperature 5.92'
+    >>> round(found.temperature, 2)
+    5.92
     """
     log_p, y, matrix = _checked(probabilities, labels, transition)
     owner = patient_codes(groups, len(y))
@@ -192,7 +196,7 @@ def choose_recalibration(
     if len(y) < SMALLEST[0] or patients < SMALLEST[1]:
         return None
     part = owner % _PARTS
-    same = Recalibration(slope=1.0, offsets=np.zeros(log_p.shape[1]))
+    same = Recalibration(slope=1.0, offsets=(0.0,) * log_p.shape[1])
     before = best = _likelihood(log_p, y, matrix, same)
     chosen: Recalibration | None = None
     for with_offsets in (False, True) if vector else (False,):
@@ -234,9 +238,9 @@ def _log(probabilities: ArrayLike) -> Floats:
     return np.log(np.maximum(np.asarray(probabilities, dtype=np.float64), FLOOR))
 
 
-def _likelihood(log_p: Floats, labels: Ints, matrix: Floats, how: Recalibration) -> Floats:
+def _likelihood(log_p: Floats, labels: Ints, matrix: Floats, fitted: Recalibration) -> Floats:
     """(N,) log p(label | x)."""
-    joint = softmax(how.slope * log_p + how.offsets, axis=1) * matrix.T[labels]
+    joint = softmax(fitted.slope * log_p + fitted.offsets, axis=1) * matrix.T[labels]
     return np.asarray(np.log(np.maximum(joint.sum(axis=1), FLOOR)))
 
 
@@ -267,5 +271,5 @@ def _fit(
     theta = minimize(loss, begin, jac=True, method="L-BFGS-B", bounds=bounds).x
     offsets = theta[1:] - theta[1:].mean() if vector else np.zeros(classes)
     return Recalibration(
-        slope=float(np.exp(theta[0])), offsets=np.asarray(offsets), samples=len(labels)
+        slope=float(np.exp(theta[0])), offsets=tuple(offsets.tolist()), samples=len(labels)
     )

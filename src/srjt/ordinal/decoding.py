@@ -5,7 +5,8 @@ that are fitted to a metric, and one answer for the several images of a patient.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -14,8 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from srjt.errors import SrjtError, unknown_name
-from srjt.ordinal import PURPOSES, Purpose, check_purpose
+from srjt.ordinal import Purpose, check_purpose
 from srjt.ordinal.metrics import METRICS, Floats, Ints, confusion_matrix
+from srjt.settings import with_former_names
 
 # From predicted probabilities of the grades to one grade.
 
@@ -59,13 +61,14 @@ def median_grade(probabilities: Tensor) -> Tensor:
     return (reached[..., :-1] < 0.5 * reached[..., -1:]).sum(dim=-1)
 
 
-def decode(probabilities: Tensor, how: Decoding = "argmax") -> Tensor:
+@partial(with_former_names, names={"how": "decoding"})
+def decode(probabilities: Tensor, decoding: Decoding = "argmax") -> Tensor:
     """Grades (...,) of int64 by one of three rules.
 
     Parameters
     ----------
     probabilities : Tensor, shape (..., C)
-    how : {"argmax", "median", "expected"}
+    decoding : {"argmax", "median", "expected"}
         The most likely grade (of equals the mildest), the median, or the expected grade rounded
         (halves: down).
 
@@ -74,13 +77,13 @@ def decode(probabilities: Tensor, how: Decoding = "argmax") -> Tensor:
     >>> decode(torch.tensor([0.4, 0.3, 0.3]), "median")
     tensor(1)
     """
-    if how == "argmax":
+    if decoding == "argmax":
         return probabilities.argmax(dim=-1)
-    if how == "median":
+    if decoding == "median":
         return median_grade(probabilities)
-    if how == "expected":
+    if decoding == "expected":
         return torch.ceil(expected_grade(probabilities) - 0.5).clamp(min=0).long()
-    raise unknown_name("decoding", how, get_args(Decoding))
+    raise unknown_name("decoding", decoding, get_args(Decoding))
 
 
 def grade_by_thresholds(probabilities: Tensor, thresholds: Tensor) -> Tensor:
@@ -135,58 +138,34 @@ FEWEST = 50  # samples of the validation side: with fewer, nothing is fitted
 CANDIDATES = 200  # values that a threshold may take
 ROUNDS = 20  # of all thresholds, at most: it stops when none moves
 
-NAMES: dict[str, str] = {
-    "argmax": "the most likely grade",
-    "median": "the median",
-    "expected": "the rounded expected grade",
-}
-
 
 @dataclass(frozen=True, kw_only=True)
 class GradeRule:
     """From probabilities to grades.
 
-    how: the most likely grade, the median, the rounded expected grade, or thresholds on the
-    expected grade.
+    decoding: the most likely grade, the median, the rounded expected grade, or thresholds on the
+    expected grade. ``srjt.reports.aspects.grading`` says in words what a rule is.
     """
 
-    how: Literal["argmax", "median", "expected", "thresholds"]
-    thresholds: tuple[float, ...] = ()  # C − 1 in ascending order, if ``how`` is "thresholds"
-    soft_labels: Tensor | None = None  # (C, C) undone before the median is taken
-    purpose: Purpose | None = (
-        None  # the metric that the rule is for; None if the rule itself was chosen
-    )
+    decoding: Literal["argmax", "median", "expected", "thresholds"]
+    thresholds: tuple[float, ...] = ()  # C − 1 in ascending order, if there are thresholds
+    purpose: Purpose | None = None  # the metric that it is for; None if the rule itself was chosen
+    method: str = ""  # whose grades of single images are used instead, such as "garg"
+    undoes_soft_labels: bool = False  # before the median is taken
     without_fit: bool = False  # whether there were too few samples to fit thresholds to
-    rejected: bool = (
-        False  # whether the labels of the validation side speak against the fitted thresholds
-    )
+    # whether the labels of the validation side speak against the fitted thresholds
+    rejected: bool = False
+    soft_labels: Tensor | None = field(default=None, repr=False, compare=False)  # (C, C)
 
     def grades(self, probabilities: Tensor) -> Tensor:
         """(..., C) probabilities → (...,) grades."""
-        if self.how == "thresholds":
+        if self.decoding == "thresholds":
             return grade_by_thresholds(
                 probabilities, torch.tensor(self.thresholds).to(probabilities)
             )
         if self.soft_labels is not None:
             return median_grade(undo_soft_labels(probabilities, self.soft_labels))
-        return decode(probabilities, self.how)
-
-    def __str__(self) -> str:
-        """What a grade is, and what that is best for: the end of the sentence "A grade is …"."""
-        cuts = ", ".join(f"{cut:.3f}" for cut in self.thresholds)
-        return self.in_words(NAMES.get(self.how, f"the expected grade, cut at {cuts}"))
-
-    def in_words(self, text: str) -> str:
-        """The same of a rule that is called ``text``."""
-        if self.soft_labels is not None:
-            text += " after undoing the soft labels"
-        if self.purpose is not None:
-            text += f", for {PURPOSES[self.purpose]}"
-        if self.without_fit:
-            text += f" (thresholds need kept predictions for at least {FEWEST} validation samples)"
-        if self.rejected:
-            text += " (by the labels of the validation side it is better than fitted thresholds)"
-        return text
+        return decode(probabilities, self.decoding)
 
 
 def grade_rule_for(
@@ -206,12 +185,17 @@ def grade_rule_for(
 
     Examples
     --------
-    >>> print(grade_rule_for("mae"))
-    the median, for the least absolute error
+    >>> grade_rule_for("mae").decoding
+    'median'
     """
     check_purpose(purpose)
-    likeliest = GradeRule(how="argmax", purpose=purpose)
-    median = GradeRule(how="median", purpose=purpose, soft_labels=soft_labels)
+    likeliest = GradeRule(decoding="argmax", purpose=purpose)
+    median = GradeRule(
+        decoding="median",
+        purpose=purpose,
+        undoes_soft_labels=soft_labels is not None,
+        soft_labels=soft_labels,
+    )
     plain = median if purpose in ("mae", "qwk") else likeliest
     if purpose in ("mae", "accuracy"):
         return plain
@@ -220,7 +204,7 @@ def grade_rule_for(
     p = validation.double()
     truth = p if soft_labels is None else undo_soft_labels(p, soft_labels)
     cuts = fit_thresholds(expected_grade(p).numpy(), truth.numpy(), purpose=purpose)
-    fitted = GradeRule(how="thresholds", thresholds=tuple(cuts.tolist()), purpose=purpose)
+    fitted = GradeRule(decoding="thresholds", thresholds=tuple(cuts.tolist()), purpose=purpose)
     if labels is None or purpose != "macro_f1":
         return fitted
 
@@ -334,34 +318,34 @@ def pool_probabilities(
     probabilities: ArrayLike,
     units: ArrayLike,
     *,
-    how: Pooling = "highest",
+    pooling: Pooling = "highest",
     learned: LearnedPooling | None = None,
 ) -> Floats:
     """Probabilities (M, C) of the grade of each unit (patient, eye, series) from those of its
     images.
 
-    probabilities: (N, C). units: (N,) the unit of each image, 0 … M − 1. how: the highest grade, if
-    the images of a unit agree as much as they can (p(grade ≤ c) is the smallest of the images');
-    mean probabilities; or the learned pooling, whose parameters are ``learned``, from
+    probabilities: (N, C). units: (N,) the unit of each image, 0 … M − 1. pooling: the highest
+    grade, if the images of a unit agree as much as they can (p(grade ≤ c) is the smallest of the
+    images'); mean probabilities; or the learned pooling, whose parameters are ``learned``, from
     ``fit_pooling``.
 
     Examples
     --------
     >>> pool_probabilities([[0.75, 0.25], [0.25, 0.75]], [0, 0]).tolist()
     [[0.25, 0.75]]
-    >>> pool_probabilities([[0.75, 0.25], [0.25, 0.75]], [0, 0], how="mean").tolist()
+    >>> pool_probabilities([[0.75, 0.25], [0.25, 0.75]], [0, 0], pooling="mean").tolist()
     [[0.5, 0.5]]
     """
     p, u = _checked(probabilities, units)
-    if how == "mean":
+    if pooling == "mean":
         return _sums(p, u) / np.bincount(u)[:, None]
     reached = _reached(p)
-    if how == "highest":
+    if pooling == "highest":
         lowest = np.ones((int(u.max()) + 1, p.shape[1]))
         np.minimum.at(lowest, u, reached)
         return np.diff(lowest, axis=1, prepend=0.0)
-    if how != "learned":
-        raise unknown_name("pooling", how, get_args(Pooling))
+    if pooling != "learned":
+        raise unknown_name("pooling", pooling, get_args(Pooling))
     if learned is None:
         raise SrjtError(
             "The learned pooling needs its parameters: learned=fit_pooling(…).",

@@ -108,16 +108,14 @@ def range_threshold(
         )
     s = np.asarray(scores, dtype=np.float64)
     s = s.reshape(len(s), -1)
-    own = (
-        np.ones_like(s)
-        if weights is None
-        else np.asarray(weights, dtype=np.float64).reshape(s.shape)
-    )
+    counted = np.ones_like(s)
+    if weights is not None:
+        counted = np.asarray(weights, dtype=np.float64).reshape(s.shape)
     # what a new patient may take away from the sum, relative to the bound: at most its largest row,
     # and all of its negative weights
-    worst = coverage * own.sum(axis=1) + np.maximum(-own, 0.0).sum(axis=1)
+    worst = coverage * counted.sum(axis=1) + np.maximum(-counted, 0.0).sum(axis=1)
     spare = max(float(worst.max(initial=0.0)), coverage)
-    w = own * patient_weights(groups, len(s))[:, None]
+    w = counted * patient_weights(groups, len(s))[:, None]
     order = np.argsort(s, axis=None, kind="stable")
     ordered = s.ravel()[order]
     reached = np.cumsum(w.ravel()[order])

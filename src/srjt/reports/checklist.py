@@ -28,6 +28,7 @@ from srjt.networks import registry
 from srjt.noise.estimate import rate_text
 from srjt.ordinal.metrics import MAIN, METRICS
 from srjt.reports.aspects import facts_of_file, facts_of_item
+from srjt.reports.aspects.grading import grade_in_words, recalibration_in_words
 from srjt.reports.page import Page, Section, markdown, templates
 from srjt.reports.pages.evaluation import answered, confusion_table
 from srjt.reports.pages.run import stored_sides
@@ -105,9 +106,9 @@ def known_facts(folder: Path, also: Sequence[Path] = ()) -> tuple[Known, list[Ta
     if side := sides.get("test") or sides.get("validation"):
         output = (
             "The output is a probability of each grade, the mean over the networks; a predicted"
-            " grade is"
+            f" grade is {grade_in_words(side.grade_rule)}."
         )
-        known.add("run.json, held_out.csv", [("output", f"{output} {side.grade_rule}.")])
+        known.add("run.json, held_out.csv", [("output", output)])
         known.add("held_out.csv", _side_facts(side))
         title = f"Predicted grades (columns) of the {side.side} side"
         tables = [replace(confusion_table(side), title=title, caption="From held_out.csv.")]
@@ -362,8 +363,9 @@ def _side_facts(side: Evaluation) -> Iterator[tuple[str, str]]:
     scores = {name: interval._asdict() for name, interval in side.intervals.items()}
     answers = f"{side.side.capitalize()} side, {count_of(side.samples, 'answer')}"
     recalibrated = "Probabilities were not recalibrated."
-    if side.recalibration:
-        recalibrated = f"Probabilities were recalibrated: {side.recalibration}."
+    if side.recalibration is not None:
+        by = recalibration_in_words(side.recalibration)
+        recalibrated = f"Probabilities were recalibrated: {by}."
     yield (
         "counts",
         (

@@ -17,14 +17,15 @@ import yaml
 from srjt.data.images.feed import Samples
 from srjt.errors import Option, SrjtError
 from srjt.files import explain_write_errors, is_foreign, write_atomically, write_json
+from srjt.inference.calibrated_run import RunLike, open_run
 from srjt.inference.evaluate import Evaluation, evaluate_sides
 from srjt.inference.export import OUTPUTS, Exported, export
 from srjt.inference.options import Answering
-from srjt.inference.prepare import RunLike, open_run
 from srjt.methods.table import OURS
 from srjt.ordinal import Purpose
 from srjt.ordinal.decoding import Decoding
 from srjt.ordinal.metrics import MAIN, METRICS
+from srjt.reports.aspects.grading import grade_in_words
 from srjt.reports.checklist import paper_of, run_facts
 from srjt.reports.page import Page, Section, markdown
 from srjt.reports.pages import evaluation
@@ -218,7 +219,7 @@ def export_folder(
     inputs = "FEATURES.npz" if len(opened.in_shape) == 1 else "IMAGES"
     usage = (
         "The folder has the model as `model.onnx`. `config.json` says what goes in and what comes"
-        f" out. A grade is {written.metadata['grade_rule']}.\n\n```bash\npip install -r"
+        f" out. A grade is {grade_in_words(written.rule)}.\n\n```bash\npip install -r"
         f" {NEEDS}\npython {SCRIPT} {inputs} > predictions.csv\n```"
     )
     card = model_card(opened.folder, sides=evaluate_sides(opened, answering), usage=usage)

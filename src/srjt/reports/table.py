@@ -18,7 +18,7 @@ from srjt.ordinal.metrics import METRICS
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-    from srjt.inference.prepare import JudgedBy
+    from srjt.inference.labelled import JudgedBy
 
 MISSING = "–"
 _CSV_PARTS = {  # kind of a column → what follows its name → field of a cell

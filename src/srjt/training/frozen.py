@@ -215,13 +215,14 @@ def frozen_sentences(config: TrainConfig, facts: Mapping[str, Any]) -> list[str]
     ]
     shapes = "The shapes of the images are not known."
     if size := facts.get("median_size"):
-        how = {
+        made_square = {
             "pad": "scaled by the long side and padded to a square",
             "crop": "scaled by the short side and cut to a square",
             "squash": "squashed to a square",
         }[config.resize]
-        share = facts["not_square"]
-        changed = f"; {share:.0%} are not square and were {how}" if share else "; all are square"
+        changed = "; all are square"
+        if share := facts["not_square"]:
+            changed = f"; {share:.0%} are not square and were {made_square}"
         shapes = f"The images have {size[0]} × {size[1]} pixels (median){changed}."
     sentences.append(shapes)
     sentences.append("With a GPU, training a whole network is better: leave out the preset cpu.")

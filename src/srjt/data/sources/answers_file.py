@@ -73,12 +73,12 @@ def with_answers(reading: ReadingsTable, path: Path) -> ReadingsTable:
     )
     about = people.drop(columns=["reader", "grade"]).drop_duplicates(noun)
     both = pd.concat([people, answers.merge(about, on=noun, how="left")], ignore_index=True)
-    found = read_readings(both.fillna(""), grades=reading.readings.grades)
-    if not set(found.readings.readers) - set(reading.readings.readers):
+    joined_table = read_readings(both.fillna(""), grades=reading.readings.grades)
+    if not set(joined_table.readings.readers) - set(reading.readings.readers):
         raise SrjtError(
             f"{path} has no answer that is one of the readers' grades.", code="unknown_grade"
         )
-    return found
+    return joined_table
 
 
 def _long_table(reading: ReadingsTable) -> pd.DataFrame:

@@ -62,7 +62,7 @@ def as_columns(names: object, *, option: str = "per") -> tuple[str, ...]:
 
 
 class Calibration(Protocol):
-    """What is settled about a run before its aspects are: ``srjt.inference.prepare.Prepared``."""
+    """What is settled about a run before its aspects are: a ``CalibratedRun``."""
 
     @property
     def run(self) -> Trained: ...
@@ -112,7 +112,7 @@ class Judging:
 
     Attributes
     ----------
-    prepared : Calibration
+    calibrated : Calibration
         The run, the options and the rules of all aspects.
     answers, images : Answers
         The answers as they are given, per image or per patient; and those for the images.
@@ -130,7 +130,7 @@ class Judging:
         Whether most of the samples are on no side of the run.
     """
 
-    prepared: Calibration
+    calibrated: Calibration
     answers: Answers
     images: Answers
     samples: Manifest | HeldOut
@@ -142,7 +142,7 @@ class Judging:
 
     @property
     def run(self) -> Trained:
-        return self.prepared.run
+        return self.calibrated.run
 
 
 class Rule:

@@ -66,7 +66,7 @@ class Ranges(Aspect):
         return (self.coverage_by,)
 
     def prepare(self, calibration: Calibration) -> CalibratedRanges | None:
-        from srjt.inference.prepare import OTHERS, keep_at_training, validation_side
+        from srjt.inference.labelled import OTHERS, keep_at_training, validation_side
         from srjt.inference.ranges import calibrate_ranges
 
         if self.coverage is None:

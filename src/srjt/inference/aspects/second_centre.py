@@ -22,5 +22,5 @@ class SecondCentre(Aspect):
         if judging.store is None or not judging.new_to_run:
             return None
         return beside_own_test_side(
-            judging.prepared, judging.store, judging.images, resamples=judging.resamples
+            judging.calibrated, judging.store, judging.images, resamples=judging.resamples
         )

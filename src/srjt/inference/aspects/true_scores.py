@@ -36,14 +36,14 @@ class AgainstTrueGrades(Aspect):
         if readings is not None and len(readings.readers) > MOST_READERS:
             readings = None
         elif readings is None and side is not None and len(side) >= SMALLEST[0]:
-            noise = judging.prepared.noise_of(side, promise=True)
+            noise = judging.calibrated.noise_of(side, promise=True)
         return true_scores(
             judging.images,
-            refer=judging.prepared.rule(ReferralRule),
+            refer=judging.calibrated.rule(ReferralRule),
             verified=samples.verified_labels,
             verified_probability=samples.verified_probability,
             readings=readings,
             noise=noise,
-            label_noise=judging.prepared.options.label_noise,
+            label_noise=judging.calibrated.options.label_noise,
             resamples=judging.resamples,
         )

@@ -133,7 +133,7 @@ def prediction_facts(
         per=per,
         counts=counts,
         counted=counted,
-        grade_rule=predictions.attrs["how"]["grade"],
+        grade_rule=how_in_words(predictions)["grade"],
         ranges=predicted_promise(predictions),
         error=_expected_error(predictions, expected),
         verdict=verdict,
@@ -362,11 +362,11 @@ def _least_certain(
     return [Section("least-certain", "Least certain", text=[text], tiles=tiles)]
 
 
-def _graded_alike(asked: Answering) -> Answering:
+def _graded_alike(answering: Answering) -> Answering:
     """The options of the grades alone, as far as the predictions that a run keeps can be answered
     by them."""
     names = ("network", "target_metric", "decoding", "label_noise", "recalibrate", "per", "pool")
-    return Answering(**{name: getattr(asked, name) for name in names})
+    return Answering(**{name: getattr(answering, name) for name in names})
 
 
 # The page of ``srjt explain``: each image, where each network looks, and similar training images.

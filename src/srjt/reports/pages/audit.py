@@ -126,7 +126,7 @@ def warnings_of(f: AuditFacts) -> Iterator[str]:
 
 
 def remarks_of(f: AuditFacts) -> Iterator[str]:
-    """How it was found."""
+    """How it was made."""
     yield f"Every label was judged by networks that were not trained on its {f.thing}."
     yield (
         f"The rate is estimated from all {f.samples:,} labels and {f.folds} trainings of"
@@ -213,10 +213,10 @@ def audit_page(folder: Path) -> Page:
 
 
 @page_of.register(Audit)
-def audited_page(found: Audit) -> Page:
+def audited_page(made: Audit) -> Page:
     """The page of an audit in memory."""
-    picture = sections.pictures_of(found.fitted.manifest)
-    return _page(found.facts, found.summary, found.scores, found.readings, picture, found.folder)
+    picture = sections.pictures_of(made.fitted.manifest)
+    return _page(made.facts, made.summary, made.scores, made.readings, picture, made.folder)
 
 
 @page_of.register(DoubtfulLabels)

@@ -26,6 +26,12 @@ from srjt.reports.aspects import (
     aspect_warnings,
 )
 from srjt.reports.aspects.basics import labels_in_words
+from srjt.reports.aspects.grading import (
+    grade_in_words,
+    leakage_in_words,
+    overlap_in_words,
+    recalibration_in_words,
+)
 from srjt.reports.figures import results
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
 from srjt.reports.page import KeyNumber, Page, Section, Tile, page_of
@@ -86,7 +92,8 @@ def notes_of(f: EvaluationFacts) -> Iterator[str]:
     """How the numbers were made, and what they leave open."""
     judged = f.evaluation
     by_given = judged.judged_by == "given grades"
-    yield f"Compared with {judged.judged_by}. A predicted grade is {judged.grade_rule}."
+    grade = grade_in_words(judged.grade_rule)
+    yield f"Compared with {judged.judged_by}. A predicted grade is {grade}."
     if by_given:
         yield "Given grades may be wrong themselves."
     if by_given and judged.true_scores is None and not (f.per or judged.side):
@@ -107,8 +114,8 @@ def notes_of(f: EvaluationFacts) -> Iterator[str]:
             " rare errors of several grades, the intervals of the absolute error and of κ are too"
             " short."
         )
-    if judged.recalibration:
-        yield f"Probabilities are recalibrated: {judged.recalibration}."
+    if judged.recalibration is not None:
+        yield f"Probabilities are recalibrated: {recalibration_in_words(judged.recalibration)}."
     if judged.views > 1:
         yield f"Probabilities are averaged over {judged.views} views of each image."
     if not (f.per or math.isnan(f.naive)):
@@ -224,8 +231,8 @@ def evaluation_notes(evaluation: Evaluation) -> tuple[list[str], list[str]]:
     facts = evaluation_facts(evaluation)
     # samples that were trained on come first: they make every other sentence doubtful
     warnings = []
-    if evaluation.trained_on:
-        warnings.append(evaluation.trained_on)
+    if evaluation.trained_on is not None:
+        warnings.append(leakage_in_words(evaluation.trained_on, evaluation))
     if facts.missed:
         warnings.append(
             f"{facts.missed} never predicted; {facts.missed_samples:,} of {facts.samples} have"
@@ -234,7 +241,7 @@ def evaluation_notes(evaluation: Evaluation) -> tuple[list[str], list[str]]:
     warnings += aspect_warnings(evaluation)
     if not evaluation.by_patient:
         warnings.append(NO_PATIENTS)
-    warnings += map(str, evaluation.overlaps)
+    warnings += map(overlap_in_words, evaluation.overlaps)
     return warnings, list(notes_of(facts))
 
 
@@ -507,7 +514,7 @@ def comparison_facts(comparison: Comparison) -> ComparisonFacts:
         outcome=_outcome(comparison.runs, groups),
         metric=metric.long_name,
         samples=samples,
-        judged_by=comparison.judged_by,
+        judged_by=_labels_of(comparison),
         none_better=not_better == len(comparison.runs),
         none_clear=not_better + len(naive["unclear"]) == len(comparison.runs),
         not_naive="; ".join(naive["not better"]),
@@ -517,6 +524,14 @@ def comparison_facts(comparison: Comparison) -> ComparisonFacts:
         patients=comparison.patients,
         rare=", ".join(comparison.rare_grades),
     )
+
+
+def _labels_of(comparison: Comparison) -> str:
+    """ "given grades", "given grades of run 2, 5 of which others have not"."""
+    if not comparison.corrected:
+        return comparison.judged_by
+    others = f"{comparison.corrected:,} of which others have not"
+    return f"{comparison.judged_by} of {comparison.labels_of}, {others}"
 
 
 def _outcome(runs: Sequence[str], groups: Mapping[str, Sequence[str]]) -> str:

@@ -1,4 +1,4 @@
-"""What is settled before a run answers: what is fitted after training (recalibration, pooling and
+"""A run that is ready to answer: with what is fitted after training (recalibration, pooling and
 ranges of grades), how probabilities become grades and answers, when to refer and when to leave an
 answer to a person. ``predict`` answers by it; ``evaluate`` and ``compare`` judge.
 
@@ -9,36 +9,40 @@ labelled samples that the user names; nothing here is stored.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
 
-from srjt.data.images.decode import OnBadImage
 from srjt.data.images.store import ImageStore, open_store
 from srjt.data.manifest import Ints, LeakageWarning, Manifest
-from srjt.data.sources import LabelledData, labelled_samples
-from srjt.errors import Message, Option, SrjtError, count_of, warn
+from srjt.errors import Option, SrjtError, warn
 from srjt.inference.answers import (
     Answers,
-    NoValidationError,
-    known_noise,
     pick_known,
     probabilities_of,
-    units_of,
 )
 from srjt.inference.aspects import FittedTo, Rule, registered_aspects
+from srjt.inference.labelled import (
+    best_labels,
+    judging_labels,
+    read_labelled,
+    unit_labels,
+    units_of_side,
+    validation_side,
+    warn_of_training_patients,
+)
 from srjt.inference.options import Answering, WhichNetwork
 from srjt.methods import lookup
 from srjt.methods.base import Method
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.matrices import largest_rho, transition_matrix, transition_of
-from srjt.noise.quality import NoiseBounds, estimated_noise, given_noise, highest_grade_posterior
+from srjt.noise.quality import NoiseBounds, estimated_noise, given_noise
 from srjt.ordinal import decoding
 from srjt.ordinal.calibration import SMALLEST, Recalibration, choose_recalibration
 from srjt.training.config import TrainConfig
@@ -49,41 +53,6 @@ from srjt.training.trained import Trained, load_run
 Outputs = tuple[
     npt.NDArray[np.float32], Ints
 ]  # of K networks: probabilities (K, N, C), grades (K, N)
-
-# The samples that something is fitted to, and what is known about their labels.
-
-
-def read_labelled(
-    run: Trained, source: LabelledData, *, on_bad_image: OnBadImage = "error", progress: bool = True
-) -> Manifest:
-    """Labelled samples with the grades of the run; an error if they have others.
-
-    progress: show a bar while the headers of DICOM files are read.
-    """
-    samples = labelled_samples(
-        source, grades=run.grades, on_bad_image=on_bad_image, progress=progress
-    )
-    if tuple(samples.grades) != tuple(run.grades):  # its labels are positions on another scale
-        raise SrjtError(
-            f"The samples have the grades {', '.join(samples.grades)}, the run has"
-            f" {', '.join(run.grades)}: read them with srjt.data.read(path, grades=run.grades).",
-            code="no_match",
-        )
-    return samples
-
-
-def warn_of_training_patients(run: Trained, data: Manifest) -> str:
-    """Warn if samples are of patients with the names of training patients; return the sentence, ""
-    if none are."""
-    if not (same := run.training_patients(data)):
-        return ""
-    sentence = (
-        f"{count_of(len(same), 'patient has', 'patients have')} the name of one that the run was"
-        f" trained on, such as {same[0]}: if they are the same people, what is measured on them"
-        " does not hold for others."
-    )
-    warn(sentence, LeakageWarning)
-    return sentence
 
 
 @lru_cache(maxsize=8)  # an estimate takes seconds, and every prediction with the same run needs it
@@ -128,17 +97,18 @@ def recalibration_of(
     p = probabilities_of(side.probabilities, options.network)
     choose = partial(choose_recalibration, p, side.labels, groups=side.groups)
     verified = side.random_verified
+    facts: dict[str, Any] = {"basis": "noise"}
     if verified is not None and (rows := np.flatnonzero(verified >= 0)).size >= SMALLEST[0]:
         groups = pick_known(side.groups, rows)
         chosen = choose_recalibration(p[rows], verified[rows], groups=groups)
-        meaning = "they are probabilities of the true grade, by verified grades"
+        facts = {"basis": "verified"}
     elif noise is None:
         chosen = choose()
-        meaning = "they are probabilities of the label"
+        facts = {"basis": "labels"}
     elif options.label_noise == "class-conditional" or noise.rates[0] == noise.rates[1]:
         chosen = choose(transition=transition_of(noise.joint), vector=noise.determined)
-        wrong = f"a share of {1.0 - float(np.trace(noise.joint)):.2f} of the labels is wrong"
-        meaning = f"they are probabilities of the true grade, if {wrong}"
+        share = 1.0 - float(np.trace(noise.joint))
+        facts["wrong_labels"] = (share, share)
     else:
         joints = noise.lowest(), noise.highest()
         ends = [choose(transition=matrix, vector=False) for matrix in map(transition_of, joints)]
@@ -148,72 +118,8 @@ def recalibration_of(
         chosen = None
         if len(useful) == 2 and len({end.slope > 1.0 for end in useful}) == 1:
             chosen = min(useful, key=lambda end: abs(np.log(end.slope)))
-        low, high = noise.rates
-        meaning = f"as much as any share of wrong labels from {low:.2f} to {high:.2f} demands"
-    return None if chosen is None else replace(chosen, meaning=meaning)
-
-
-# The validation side of a run, on which thresholds and poolings are found.
-
-OTHERS = Message(Option("calibrate_on"), ", with labelled samples that it was not trained on")
-
-
-def validation_side(
-    run: Trained,
-    *,
-    why: str,
-    otherwise: str = Message("train it with ", Option("split"), " or a split column"),
-) -> HeldOut:
-    """The validation side. why, otherwise: for the error if there is none."""
-    side = run.held_out.get("validation")
-    if side is None or not len(side):
-        raise NoValidationError(
-            f"{why} needs a validation side, and this run has none: ",
-            otherwise,
-            ".",
-            code="no_split",
-        )
-    return side
-
-
-def best_labels(side: HeldOut) -> Ints:
-    """True grades where they are known; else verified ones where there are some; else the given
-    ones."""
-    if side.true_labels is not None:
-        return side.true_labels
-    if side.verified_labels is None:
-        return side.labels
-    return np.where(side.verified_labels >= 0, side.verified_labels, side.labels)
-
-
-def unit_labels(run: Trained, side: HeldOut, codes: Ints) -> npt.NDArray[np.float64]:
-    """(M, C) probabilities of the highest true grade of each patient; certain if the noise is not
-    known."""
-    estimate = known_noise(run)
-    if side.true_labels is not None or estimate is None:
-        return np.eye(len(run.grades))[decoding.highest_per_unit(best_labels(side), codes)]
-    certain = None if side.verified_labels is None else side.verified_labels >= 0
-    return highest_grade_posterior(best_labels(side), codes, estimate.transition, certain=certain)
-
-
-def keep_at_training(columns: Sequence[str]) -> Message:
-    """What to do for a run that has not kept some columns of its validation side."""
-    return Message("train again, to another folder, with ", Option("keep_columns", [*columns]))
-
-
-def units_of_side(side: HeldOut, per: Sequence[str], *, why: str, option: Option) -> Ints:
-    """The units of the validation side. why, option: for the error if it has no such column."""
-    if missing := [name for name in per if name not in side.table]:
-        raise NoValidationError(
-            f"{why} per {' and '.join(per)} needs the column {' and the column '.join(missing)} of"
-            " the validation side, which this run has not kept: leave out ",
-            option,
-            ", or ",
-            keep_at_training(missing),
-            ".",
-            code="missing_column",
-        )
-    return units_of(side.table, per).codes
+        facts["wrong_labels"] = noise.rates
+    return None if chosen is None else replace(chosen, **facts)
 
 
 # A run that is ready to answer.
@@ -229,8 +135,8 @@ OWN_COLUMNS = {
     "disagreement",
     "highest_image",
 }
+MOST_LIKELY = decoding.GradeRule(decoding="argmax")
 R = TypeVar("R", bound=Rule)
-JudgedBy = Literal["true grades", "given grades", "consensus grades"]
 RunLike: TypeAlias = Trained | str | os.PathLike[str]  # a run, or the path of its folder
 
 
@@ -242,7 +148,7 @@ def open_run(run: RunLike) -> Trained:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Prepared:
+class CalibratedRun:
     """A run that is ready to answer.
 
     Attributes
@@ -270,7 +176,7 @@ class Prepared:
     learned: decoding.LearnedPooling | None = None
     calibrate_on: Manifest | None = None
     side: HeldOut | None = None
-    grade_rule: decoding.GradeRule = field(default_factory=lambda: decoding.GradeRule(how="argmax"))
+    grade_rule: decoding.GradeRule = MOST_LIKELY
     rules: Mapping[str, Rule] = field(default_factory=dict)
 
     def rule(self, kind: type[R]) -> R | None:
@@ -291,21 +197,6 @@ class Prepared:
         if self.learned is not None:
             fitted["pooling"] = "validation"
         return dict(sorted(fitted.items(), key=lambda row: row[1]))  # calibration comes first
-
-    @property
-    def own_rule(self) -> bool:
-        """Whether grades are those of a method with a rule of its own, such as Garg, instead of the
-        most likely."""
-        single = self.options.network != "ensemble" or self.run.method.networks == 1
-        rule = type(self.run.method).grades is not Method.grades
-        return self.grade_rule.how == "argmax" and single and rule and self.recalibration is None
-
-    @property
-    def grade_in_words(self) -> str:
-        """The end of the sentence "A grade is …"."""
-        if self.own_rule:
-            return self.grade_rule.in_words(f"what {self.run.config.method} itself decides on")
-        return str(self.grade_rule)
 
     def noise_of(self, side: HeldOut, *, promise: bool = False) -> NoiseBounds | None:
         """What is known about the noise of the labels of the validation side, or of other samples;
@@ -424,7 +315,7 @@ class Prepared:
         probabilities, grades = outputs
         network = self.options.network
         chosen = probabilities_of(probabilities, network, self.recalibration)
-        if self.own_rule:
+        if self.grade_rule.method:
             place = 0 if network == "ensemble" else int(network) - 1
             predicted = np.asarray(grades[place])
         else:
@@ -452,7 +343,7 @@ class Prepared:
         other poolings decode the pooled probabilities.
         """
         p = decoding.pool_probabilities(
-            answers.probabilities, units, how=self.options.pool, learned=self.learned
+            answers.probabilities, units, pooling=self.options.pool, learned=self.learned
         )
         if self.options.pool == "highest":
             grades = decoding.highest_per_unit(answers.grades, units)
@@ -509,25 +400,18 @@ class Prepared:
         return replace(self.pool(images, codes), labels=labels)
 
 
-def judging_labels(samples: Manifest | HeldOut) -> tuple[Ints, JudgedBy]:
-    """The true grades where they are known, else the labels, and what they are called."""
-    if samples.true_labels is not None:
-        return samples.true_labels, "true grades"
-    return samples.labels, "given grades"
-
-
-def prepare(run: RunLike, options: Answering | None = None) -> Prepared:
+def calibrate_run(run: RunLike, options: Answering | None = None) -> CalibratedRun:
     """Everything that is settled before the first new sample is seen; errors about options come
     from here."""
-    prepared = prepare_grades(run, options)
-    for aspect in prepared.options.aspects():
-        rule = aspect.prepare(prepared)
+    calibrated = calibrate_grades(run, options)
+    for aspect in calibrated.options.aspects():
+        rule = aspect.prepare(calibrated)
         if rule is not None:
-            prepared = replace(prepared, rules={**prepared.rules, aspect.name: rule})
-    return prepared
+            calibrated = replace(calibrated, rules={**calibrated.rules, aspect.name: rule})
+    return calibrated
 
 
-def prepare_grades(run: RunLike, options: Answering | None = None) -> Prepared:
+def calibrate_grades(run: RunLike, options: Answering | None = None) -> CalibratedRun:
     """What settles the grades: recalibration, pooling and the rule of grades, without aspects."""
     run = open_run(run)
     options = options or Answering()
@@ -549,14 +433,14 @@ def prepare_grades(run: RunLike, options: Answering | None = None) -> Prepared:
             code="option_without_effect",
         )
     refuse_bf16_on_cpu(options.precision, run.device)
-    return _fitted(Prepared(run=run, options=options, views=len(run.views(options.views))))
+    return _fitted(CalibratedRun(run=run, options=options, views=len(run.views(options.views))))
 
 
-def _fitted(prepared: Prepared) -> Prepared:
+def _fitted(calibrated: CalibratedRun) -> CalibratedRun:
     """With what is fitted to the validation side, or to ``calibrate_on``, and the rule of
     grades."""
-    run = prepared.run
-    options = prepared.options
+    run = calibrated.run
+    options = calibrated.options
     elsewhere = options.calibrate_on is not None
     if isinstance(options.calibrate_on, float):
         raise SrjtError(
@@ -564,30 +448,46 @@ def _fitted(prepared: Prepared) -> Prepared:
             " can be a share of the source only in an evaluation. Give labelled samples.",
             code="unsupported",
         )
-    validation = side = run.held_out.get("validation")
+    side = run.held_out.get("validation")
     if elsewhere:
-        side, other = prepared.calibration_side()
-        prepared = replace(prepared, calibrate_on=other)
-    prepared = replace(prepared, side=side)
+        side, other = calibrated.calibration_side()
+        calibrated = replace(calibrated, calibrate_on=other)
+    calibrated = replace(calibrated, side=side)
     if side is not None and options.recalibrate and (elsewhere or options.views == 1):
-        noise = prepared.noise_of(side) if len(side) >= SMALLEST[0] else None
-        prepared = replace(prepared, recalibration=recalibration_of(side, options, noise=noise))
-    recalibration = prepared.recalibration
+        noise = calibrated.noise_of(side) if len(side) >= SMALLEST[0] else None
+        calibrated = replace(calibrated, recalibration=recalibration_of(side, options, noise=noise))
+    recalibration = calibrated.recalibration
     if options.per and options.pool == "learned":
         why = "The learned pooling"
         fitted_to = validation_side(run, why=why)
         codes = units_of_side(fitted_to, options.per, why=why, option=Option("pool", "learned"))
         p = probabilities_of(fitted_to.probabilities, options.network, recalibration)
         learned = decoding.fit_pooling(p, codes, unit_labels(run, fitted_to, codes))
-        prepared = replace(prepared, learned=learned)
+        calibrated = replace(calibrated, learned=learned)
+    return replace(calibrated, grade_rule=_grade_rule(calibrated))
+
+
+def _grade_rule(calibrated: CalibratedRun) -> decoding.GradeRule:
+    """How probabilities become grades: as the user has chosen, else as the metric demands."""
+    run = calibrated.run
+    options = calibrated.options
+    recalibration = calibrated.recalibration
     if options.decoding is not None:
-        return replace(prepared, grade_rule=decoding.GradeRule(how=options.decoding))
-    seen: dict[str, Any] = {}
-    if validation is not None:
-        p = probabilities_of(validation.probabilities, options.network, recalibration)
-        seen = {"validation": torch.from_numpy(p), "labels": torch.from_numpy(validation.labels)}
-    soft = run.method.learnt_soft_labels() if recalibration is None else None
-    rule = decoding.grade_rule_for(
-        options.target_metric or run.config.target_metric, soft_labels=soft, **seen
-    )
-    return replace(prepared, grade_rule=rule)
+        rule = decoding.GradeRule(decoding=options.decoding)
+    else:
+        seen: dict[str, Any] = {}
+        validation = run.held_out.get("validation")
+        if validation is not None:
+            p = probabilities_of(validation.probabilities, options.network, recalibration)
+            labels = torch.from_numpy(validation.labels)
+            seen = {"validation": torch.from_numpy(p), "labels": labels}
+        soft = run.method.learnt_soft_labels() if recalibration is None else None
+        rule = decoding.grade_rule_for(
+            options.target_metric or run.config.target_metric, soft_labels=soft, **seen
+        )
+    # the most likely grade of one network is what its method decides on, which differs for Garg
+    single = options.network != "ensemble" or run.method.networks == 1
+    decides = type(run.method).grades is not Method.grades
+    if rule.decoding == "argmax" and single and decides and recalibration is None:
+        rule = replace(rule, method=run.config.method)
+    return rule
