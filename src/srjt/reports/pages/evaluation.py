@@ -594,6 +594,7 @@ def comparison_page(comparison: Comparison) -> Page:
         figure=results.forest_figure(comparison),
         warnings=warnings,
         sections=[Section("numbers", "All metrics", tables=[_difference_table(comparison)])],
+        has_ids_option=False,
     )
 
 
