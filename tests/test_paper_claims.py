@@ -156,6 +156,7 @@ def test_the_test_is_nadeau_and_bengios_and_holm_counts_all_hypotheses() -> None
     assert len(found) == 23
 
 
+@pytest.mark.slow
 def test_the_table_says_what_is_not_yet_run_and_never_leaves_a_row_out() -> None:
     empty = claims.hypotheses_table(pd.DataFrame(columns=claims.COLUMNS))
     lines = empty.splitlines()[2:]

@@ -115,6 +115,7 @@ def with_verified(noisy: Manifest, count: int) -> Manifest:
     return replace(noisy, table=noisy.table.assign(verified_grade=verified))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     "method", ["sord", pytest.param("co-teaching+ours", marks=pytest.mark.slow)]

@@ -396,6 +396,7 @@ def test_a_page_of_predictions(command: Srjt, finished: Path, labelled: Path) ->
     assert "<b>much" not in page
 
 
+@pytest.mark.slow
 def test_a_page_of_an_evaluation(command: Srjt, finished: Path, labelled: Path) -> None:
     out = command.prints("evaluate", finished, labelled, "--side", "test", "--html", "found.html")
     assert "The page is in found.html." in out

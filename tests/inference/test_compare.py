@@ -91,6 +91,7 @@ def test_a_grade_of_fewer_than_ten_patients_leaves_means_over_grades_without_an_
         assert len(said) == too_rare
 
 
+@pytest.mark.slow
 def test_runs_that_do_not_differ_are_seldom_found_to() -> None:
     """Five patients whose images stand and fall together: percentiles of so few draws are far too
     short."""

@@ -387,6 +387,7 @@ def test_unknown_noise_recalibrates_no_further_than_each_plausible_noise_demands
     assert "any share of wrong labels from 0.00 to 0.30" in str(found)
 
 
+@pytest.mark.slow
 def test_the_noise_of_a_run_is_estimated_once(
     run: Trained, features: Manifest, monkeypatch: Any
 ) -> None:
@@ -420,6 +421,7 @@ def test_recalibration_is_used_and_can_be_turned_off(run: Trained, features: Man
     assert (before.recalibration, after.recalibration) == ("", str(fitted.recalibration))
 
 
+@pytest.mark.slow
 def test_a_run_without_a_validation_side_says_what_to_do(run: Trained, features: Manifest) -> None:
     bare = replace(run, held_out={})
     assert srjt.predict(bare, features).attrs["how"]["recalibration"] == "none"

@@ -123,6 +123,7 @@ def test_patients_are_held_out_whole() -> None:
         assert calibration.choose_recalibration(copies, labels) is not None
 
 
+@pytest.mark.slow
 def test_a_gain_within_one_standard_error_changes_nothing() -> None:
     """Probabilities that mean what they say: a temperature gains something by chance in about one
     of five sets."""

@@ -68,6 +68,7 @@ def test_a_copy_of_a_reader_equals_that_reader() -> None:
     assert "κ differs by" in alike.sentence
 
 
+@pytest.mark.slow
 def test_non_inferiority_is_judged_by_the_whole_interval() -> None:
     """The lower end is below the margin, or above it."""
     readings, _, table = make(readers=4)

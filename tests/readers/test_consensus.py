@@ -313,6 +313,7 @@ def test_copies_of_an_image_tell_nothing_new_of_the_readers() -> None:
         assert narrow < 0.8 * one  # so the test can fail
 
 
+@pytest.mark.slow
 def test_one_image_per_patient_changes_nothing() -> None:
     readings = make(items=20)[0]
     names = [f"patient {i:02d}" for i in range(20)]

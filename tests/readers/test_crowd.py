@@ -94,6 +94,7 @@ def test_the_marginal_likelihood_is_that_of_an_urn() -> None:
     assert crowd.log_marginal(rows, readings.astype(float))[0] == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_a_reader_is_shrunk_to_the_type_by_the_strength() -> None:
     evidence = evidence_of(many(items=60)[0], repeats="one reading")
     fit = crowd.fit(evidence, free=True)
@@ -109,6 +110,7 @@ def test_a_reader_is_shrunk_to_the_type_by_the_strength() -> None:
     assert known.deviation(size[:, :, 0]) == pytest.approx(1.0 / (11.0 + size[:, :, 0]))
 
 
+@pytest.mark.slow
 def test_the_likelihood_decides_between_types_and_strengths_by_their_shares() -> None:
     evidence = evidence_of(many(items=60)[0], repeats="one reading")
     fit = crowd.fit(evidence, free=True)

@@ -150,6 +150,7 @@ def test_a_better_guess_of_the_matrix_repeats_only_those_who_use_it() -> None:
     assert {who[0] for who in after if after[who] != given[who]} == {"co-teaching+ours"}
 
 
+@pytest.mark.slow
 def test_keys_are_names_of_folders() -> None:
     methods = (
         "co-teaching:select=hard,update=soft,temperature=0.125,per_class=true,ramp_epochs=3",
@@ -242,6 +243,7 @@ def test_drawn_images_are_remembered_if_possible(
     ]
 
 
+@pytest.mark.slow
 def test_a_table_and_folds_from_a_file(labels: Path, tmp_path: Path) -> None:
     plain = open_data(small(source=str(labels), reading={}))
     assert len(plain.manifest) == 40

@@ -80,7 +80,9 @@ def test_every_method_trains_and_predicts(rows: Rows, method: str, network: str)
     assert table.filter(regex="^p_").to_numpy().sum(axis=1) == pytest.approx(1.0, abs=1e-5)
 
 
-@pytest.mark.parametrize("network", [None, "linear"])  # None: mlp
+@pytest.mark.parametrize(
+    "network", [pytest.param(None, marks=pytest.mark.slow), "linear"]
+)  # None: mlp
 def test_learns_what_can_be_learnt(rows: Rows, network: str | None) -> None:
     """Columns that differ by nine orders of magnitude, on clean labels."""
     clean = rows.manifest.with_noisy_labels(rows.manifest.true_labels)

@@ -157,6 +157,7 @@ def test_a_finished_run_is_opened_without_the_weights(data: Any, run: Any, offli
     assert again.config == run.config
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_an_audit_uses_the_features(data: Any, tmp_path: Path) -> None:
     found = srjt.audit(

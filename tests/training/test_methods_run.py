@@ -47,6 +47,7 @@ def test_trains_and_predicts(data: Any, train: Any, method: str) -> None:
     assert set(table["grade"]) <= set(data.manifest.grades)
 
 
+@pytest.mark.slow
 def test_learns_what_can_be_learnt(data: Any, train: Any) -> None:
     """Not only numbers: on clean labels the training accuracy rises far above the largest grade's
     share."""

@@ -85,6 +85,7 @@ def test_the_run_uses_the_estimate(
     assert estimate.samples == len(split.train)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_reuses_the_estimate(
     noisy: Manifest, split: Split, asked: TrainConfig, tmp_path: Path, monkeypatch: Any
 ) -> None:

@@ -65,8 +65,13 @@ def assert_same(one: Trained, other: Trained) -> None:
 @pytest.mark.parametrize(
     "chosen",
     [
-        {"method": "mixup", "optimizer": "adamw", "schedule": "cosine", "warmup_epochs": 1},
-        {"method": "co-teaching+ours", "network": with_dropout},
+        pytest.param(
+            {"method": "mixup", "optimizer": "adamw", "schedule": "cosine", "warmup_epochs": 1},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            {"method": "co-teaching+ours", "network": with_dropout}, marks=pytest.mark.slow
+        ),
         {"method": "elr"},
         pytest.param({"method": "eae"}, marks=pytest.mark.slow),
         pytest.param(
@@ -250,6 +255,7 @@ def test_two_processes_do_not_work_on_one_run(
     assert list(stopped.rglob("*.tmp")) == []
 
 
+@pytest.mark.slow
 def test_no_room_for_a_file(
     train: Any, uninterrupted: Trained, tmp_path: Path, monkeypatch: Any
 ) -> None:
