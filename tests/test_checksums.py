@@ -129,6 +129,7 @@ def test_a_changed_file_of_an_audit_is_noticed(data: srjt.data.Manifest, tmp_pat
     read_audit(folder)
 
 
+@pytest.mark.slow
 def test_a_changed_file_of_readers_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -156,6 +156,7 @@ def test_units_do_not_matter() -> None:
     assert (plain.predict_proba(data.X) == scaled.predict_proba(data.X * units)).all()
 
 
+@pytest.mark.slow
 def test_names_of_grades_do_not_matter_and_severity_is_on_the_scale_of_numbers() -> None:
     data = rows(80)
     names = np.array(["none", "mild", "moderate", "severe"])
@@ -303,6 +304,7 @@ def test_a_clone_is_unfitted_and_a_pickle_predicts_the_same(noisy: Rows, fitted:
     )
 
 
+@pytest.mark.slow
 def test_images() -> None:
     data = generate(images=48, patients=12, size=48)
     images, y = data.arrays[:, ::2, ::2, :1], data.labels

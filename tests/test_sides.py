@@ -217,6 +217,7 @@ def test_every_command_uses_the_side_that_it_claims(kind: str, tmp_path: Path, u
     assert_sides(used, sides, at_least={"calibrated", "decided"})
 
 
+@pytest.mark.slow
 def test_a_study_uses_the_sides_of_a_single_run(tmp_path: Path, used: Used) -> None:
     labels, how = make_table("true_grade", tmp_path / "data")
     sides, _ = sides_of(labels, how, tmp_path)

@@ -119,6 +119,7 @@ def test_a_study_from_plan_to_table(study: Srjt, command: Srjt) -> None:
         )
 
 
+@pytest.mark.slow
 def test_the_plan_with_its_time(study: Srjt) -> None:
     assert "\n2 trainings: about " in study.prints("--fold", 0, "--time")
     assert not Path("study").exists()

@@ -30,6 +30,7 @@ def with_skill(skill: float, *, seed: int = 0, labels: int = 0, **facts: Any) ->
     return made_run(held_out={"test": replace(same, probabilities=p.astype(np.float32))})
 
 
+@pytest.mark.slow
 def test_a_better_run_is_found_and_the_intervals_contain_the_differences() -> None:
     found = compare(with_skill(1.0, seed=1), with_skill(3.0, seed=2), resamples=400)
     assert repr(found).startswith("<Comparison: ")

@@ -255,6 +255,7 @@ def test_labels_of_rare_grades_that_may_be_the_common_one_do_not_make_ranges_nar
     assert by_one_rate < taken.thresholds[0] < default.thresholds[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("per", [(), ("patient",)])
 @pytest.mark.parametrize("by", [None, "grade"])
 def test_the_default_is_never_narrower_than_labels_taken_as_right(per: Any, by: Any) -> None:

@@ -287,6 +287,7 @@ def test_more_samples_settle_the_form_and_narrow_the_interval_around_the_truth()
     assert high - low < few[1] - few[0]
 
 
+@pytest.mark.slow
 def test_of_two_grades_there_is_one_form() -> None:
     rng = np.random.default_rng(0)
     grade = rng.integers(0, 2, 1500)
@@ -455,6 +456,7 @@ def test_the_weights_of_forms_contain_the_sampling_error_of_patients_and_the_mis
     np.testing.assert_allclose(weights, expected, atol=0.03)
 
 
+@pytest.mark.slow
 def test_the_model_uses_five_thousand_labels_at_most(
     two_grades, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -547,6 +549,7 @@ def test_two_readings_tell_how_much_of_the_doubt_is_the_readers() -> None:
         estimate_noise(label, p, second=second[:5])
 
 
+@pytest.mark.slow
 def test_second_labels_weigh_as_patients_do(two_grades) -> None:
     """Labels of which two tell as much as one have half the log-likelihood."""
     label, p, owner = two_grades

@@ -288,6 +288,7 @@ def test_inverse_weights_are_unbiased() -> None:
     assert judging.inverse_weights(np.arange(2), np.full((2, 2), 0.25)) is None
 
 
+@pytest.mark.slow
 def test_an_estimate_with_its_interval() -> None:
     rng = np.random.default_rng(0)
     true = rng.integers(0, 4, 400)

@@ -63,6 +63,7 @@ def _votes(readings: Readings) -> np.ndarray:
     return votes.argmax(axis=1)
 
 
+@pytest.mark.slow
 def test_a_crowd_has_one_model_and_fewer_readers_several_variants() -> None:
     evidence = evidence_of(many(items=100)[0], repeats="one reading")
     found = fit_variants(evidence)

@@ -128,6 +128,7 @@ def test_how_it_is_computed_changes_no_key(usual: Keys) -> None:
     assert keys(small(train={**how, "checkpoint_seconds": 1.0})) == usual
 
 
+@pytest.mark.slow
 def test_what_is_added_changes_no_other_key() -> None:
     before = keys(small())
     more = small(
@@ -305,6 +306,7 @@ def test_a_changed_image_is_other_runs_and_is_refused_with_its_name(
         write_plan(tmp_path / "study", after, command="srjt study")
 
 
+@pytest.mark.slow
 def test_near_duplicates_are_grouped_on_request(images: Path) -> None:
     paths = read(images).paths
     Image.open(paths[0]).transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(paths[39])

@@ -73,6 +73,7 @@ def test_a_run_is_a_folder_like_others(data: Manifest, run: Run) -> None:
     assert "epoch" not in said
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_opened_and_an_unfinished_one_fitted_again(
     data: Manifest, run: Run
 ) -> None:

@@ -198,6 +198,7 @@ def test_without_weights_a_warning_says_what_to_do_and_a_small_network_is_traine
     assert (small.epochs, small.learning_rate) == (15, 1e-3)
 
 
+@pytest.mark.slow
 def test_the_page_of_such_a_run_begins_with_the_warning(
     data: Any, offline: Path, tmp_path: Path
 ) -> None:
