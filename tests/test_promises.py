@@ -182,6 +182,8 @@ LARGER = (
     "consensus-twice",
     "beside",
 )
+# Of the small ones, those that take half a second or longer.
+LONG = {"scores", "groups", "referral", "plans", "equal", "judged", "agreement", "by-doubt"}
 # Simulations that show a promise that is not kept yet: whoever mends it takes the name away.
 NOT_YET: set[str] = set()
 
@@ -191,7 +193,10 @@ def not_yet(names: Iterable[str]) -> list[Any]:
     fails = pytest.mark.xfail(
         reason="a promise is not kept yet", raises=AssertionError, strict=True
     )
-    return [pytest.param(name, marks=fails) if name in NOT_YET else name for name in names]
+    marks = {name: [fails] if name in NOT_YET else [] for name in names}
+    for name in LONG & set(marks):
+        marks[name].append(pytest.mark.slow)
+    return [pytest.param(name, marks=own) for name, own in marks.items()]
 
 
 def missed(name: str, *, settings: int, trials: int) -> pd.DataFrame:

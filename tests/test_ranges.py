@@ -63,6 +63,7 @@ def test_true_grades_are_covered_although_labels_are_wrong() -> None:
     assert estimated > 0.79
 
 
+@pytest.mark.slow
 def test_each_grade_is_covered() -> None:
     new, truth = simulate(4000, seed=999)
     rare = []

@@ -109,6 +109,7 @@ def test_the_numbers_are_those_of_the_commands(command: Srjt, labelled: Path) ->
     assert "The model is plain training" in Path("analysis/index.html").read_text()
 
 
+@pytest.mark.slow
 def test_what_cannot_be_used_ends_it_with_the_page_of_the_inspection(
     command: Srjt, labelled: Path
 ) -> None:

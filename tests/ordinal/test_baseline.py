@@ -107,6 +107,7 @@ def test_patients_count_not_images() -> None:
     assert math.isnan(gain_over_one_grade(labels, labels, groups=skewed, **told).low)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("images", [1, 5])
 def test_answers_that_gain_nothing_are_seldom_called_better(images: int) -> None:
     """Half of the labels are 0: always 1 is as near as always 0, the one grade. One-sided, 2.5 %

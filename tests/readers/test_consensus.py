@@ -178,6 +178,7 @@ def test_five_thousand_readers_with_three_readings_each() -> None:
     assert (found.grade == true)[several].mean() > 0.9
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(st.integers(0, 10_000))
 def test_names_and_order_do_not_matter(seed: int) -> None:
@@ -313,6 +314,7 @@ def test_copies_of_an_image_tell_nothing_new_of_the_readers() -> None:
         assert narrow < 0.8 * one  # so the test can fail
 
 
+@pytest.mark.slow
 def test_one_image_per_patient_changes_nothing() -> None:
     readings = make(items=20)[0]
     names = [f"patient {i:02d}" for i in range(20)]
@@ -432,6 +434,7 @@ def read(*grades: np.ndarray, pairs: list[tuple[int, int]] | None = None) -> Rea
     return of(item, reader, np.stack(grades)[reader, item], classes=4, readers=names)
 
 
+@pytest.mark.slow
 def test_of_two_readers_either_may_be_the_one_who_is_right() -> None:
     rng = np.random.default_rng(0)
     true = rng.integers(0, 4, size=400)
@@ -519,6 +522,7 @@ def test_a_reference_shows_how_many_errors_readers_share() -> None:
     assert errors[1] > errors[0] + 0.15  # so the test can fail
 
 
+@pytest.mark.slow
 def test_shared_errors_widen_the_interval_of_the_consensus_by_their_largest_share() -> None:
     readings = make(items=60)[0]
     none, half = (consensus(readings, shared_errors=amount) for amount in (0.0, 0.5))

@@ -63,6 +63,7 @@ def _votes(readings: Readings) -> np.ndarray:
     return votes.argmax(axis=1)
 
 
+@pytest.mark.slow
 def test_a_crowd_has_one_model_and_fewer_readers_several_variants() -> None:
     evidence = evidence_of(many(items=100)[0], repeats="one reading")
     found = fit_variants(evidence)
@@ -94,6 +95,7 @@ def test_the_marginal_likelihood_is_that_of_an_urn() -> None:
     assert crowd.log_marginal(rows, readings.astype(float))[0] == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_a_reader_is_shrunk_to_the_type_by_the_strength() -> None:
     evidence = evidence_of(many(items=60)[0], repeats="one reading")
     fit = crowd.fit(evidence, free=True)
@@ -109,6 +111,7 @@ def test_a_reader_is_shrunk_to_the_type_by_the_strength() -> None:
     assert known.deviation(size[:, :, 0]) == pytest.approx(1.0 / (11.0 + size[:, :, 0]))
 
 
+@pytest.mark.slow
 def test_the_likelihood_decides_between_types_and_strengths_by_their_shares() -> None:
     evidence = evidence_of(many(items=60)[0], repeats="one reading")
     fit = crowd.fit(evidence, free=True)

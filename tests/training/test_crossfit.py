@@ -190,6 +190,7 @@ def test_unreadable_images_are_skipped(tmp_path: Path, monkeypatch: pytest.Monke
     assert [name for name, _ in found.skipped] == [manifest.ids[7]]
 
 
+@pytest.mark.slow
 def test_an_image_that_becomes_readable_midway_moves_no_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -205,6 +205,7 @@ def test_the_layout_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
         assert devices.uses_channels_last(grouped, torch.device("cuda"), own_network=True)
 
 
+@pytest.mark.slow
 def test_a_run_and_its_images_are_laid_out_alike_when_opened(
     data: Any, train: Any, tmp_path: Path
 ) -> None:

@@ -157,6 +157,7 @@ def test_a_finished_run_is_opened_without_the_weights(data: Any, run: Any, offli
     assert again.config == run.config
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_an_audit_uses_the_features(data: Any, tmp_path: Path) -> None:
     found = srjt.audit(
@@ -197,6 +198,7 @@ def test_without_weights_a_warning_says_what_to_do_and_a_small_network_is_traine
     assert (small.epochs, small.learning_rate) == (15, 1e-3)
 
 
+@pytest.mark.slow
 def test_the_page_of_such_a_run_begins_with_the_warning(
     data: Any, offline: Path, tmp_path: Path
 ) -> None:
