@@ -15,24 +15,15 @@ from srjt.cli import (
     show,
 )
 from srjt.cli.options import Fields, argument, option
-from srjt.data.options import READING
+from srjt.data.options import OF_READINGS, READING
 from srjt.errors import SrjtError, count_of
 from srjt.files import write_atomically
 
 if TYPE_CHECKING:
-    pass
+    import pandas as pd
 
-# those that readings have a use for; others are taken, so that one set of options serves all
-# commands
-TABLES = (
-    "image_column",
-    "grade_column",
-    "reader_column",
-    "patient_column",
-    "reference_column",
-    "grades",
-    "images",
-)
+# others are taken, too, so that one set of options serves all commands
+TABLES = (*OF_READINGS, "images")
 
 
 def readers(
@@ -152,9 +143,16 @@ def readers(
         return
     print_line(f"Page: {out / 'report.html'}; the consensus: {out / 'consensus.csv'}")
     if worklist is not None and len(worklist):
-        file = out / "worklist.csv"
-        print_line(f"Worklist: {file} ({count_of(len(worklist), 'reading')})")
-        if any(Path(image).is_file() for image in located or ()):  # a review shows images
-            words = ["srjt", "review", str(out), "--worklist", str(file)]
-            words += ["--reviewer", str(worklist["reader"].iloc[0])]
-            print_line(f"Next: {shlex.join(words)}")
+        # a review shows images
+        reviewable = any(Path(image).is_file() for image in located or ())
+        _tell_worklist(out, worklist, reviewable=reviewable)
+
+
+def _tell_worklist(out: Path, worklist: pd.DataFrame, *, reviewable: bool) -> None:
+    """Where the worklist is, and the command that reads its images."""
+    file = out / "worklist.csv"
+    print_line(f"Worklist: {file} ({count_of(len(worklist), 'reading')})")
+    if reviewable:
+        words = ["srjt", "review", str(out), "--worklist", str(file)]
+        words += ["--reviewer", str(worklist["reader"].iloc[0])]
+        print_line(f"Next: {shlex.join(words)}")

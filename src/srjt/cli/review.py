@@ -101,12 +101,50 @@ def run(
     and decide. Run the same command again to resume.
     """
     from srjt.auditing.blind_readings import worklist_lines
-    from srjt.auditing.review_app import BlindSession, ReviewSession, listen
-    from srjt.auditing.review_log import Decisions, review_progress
+    from srjt.auditing.review_log import Decisions
 
     name = _reviewer_name(reviewer)
     verifying = sample is not None or within is not None
-    restricted = limit is not None or alone
+    _check_kinds(
+        sample,
+        within,
+        restricted=limit is not None or alone,
+        at_random=at_random,
+        worklist=worklist,
+    )
+    source = open_folder(folder, readers=worklist is not None)
+    source = replace(source, grades=source.grades.named(grade_names))
+    if verifying and not any(source.images):
+        raise SrjtError(
+            "This audit has no images to show. Verify the labels with another tool, and add the"
+            " grades to the table as a column verified_grade.",
+            code="unsupported",
+            option="sample",
+        )
+    lines = []
+    if worklist is not None:
+        lines = worklist_lines(worklist, source, reviewer=name)
+    where: dict[str, Any] = {"host": host, "port": port, "allow_remote": allow_remote}
+    with closing(Decisions(folder / LOG, only_reviewer=name if alone else None)) as decisions:
+        log: dict[str, Any] = {"audit": source, "decisions": decisions, "reviewer": name}
+        if worklist is not None:
+            _read_worklist(log, lines, folder=folder, where=where, open_=open_)
+        elif verifying:
+            _verify(log, sample, within=within, at_random=at_random, where=where, open_=open_)
+        else:
+            _review(log, limit, where=where, open_=open_)
+
+
+def _check_kinds(
+    sample: int | None,
+    within: float | None,
+    *,
+    restricted: bool,
+    at_random: bool,
+    worklist: Path | None,
+) -> None:
+    """Refuse options of two kinds of review. restricted: by --limit or --alone."""
+    verifying = sample is not None or within is not None
     if worklist is not None and (verifying or restricted):
         raise SrjtError(
             "--worklist cannot be combined with --sample, --within, --limit or --alone.",
@@ -132,43 +170,40 @@ def run(
             code="conflict",
             option="sample",
         )
-    source = open_folder(folder, readers=worklist is not None)
-    source = replace(source, grades=source.grades.named(grade_names))
-    if verifying and not any(source.images):
-        raise SrjtError(
-            "This audit has no images to show. Verify the labels with another tool, and add the"
-            " grades to the table as a column verified_grade.",
-            code="unsupported",
-            option="sample",
-        )
-    lines = []
-    if worklist is not None:
-        lines = worklist_lines(worklist, source, reviewer=name)
-    where: dict[str, Any] = {"host": host, "port": port, "allow_remote": allow_remote}
-    quoted = shlex.quote(str(folder))
-    with closing(Decisions(folder / LOG, only_reviewer=name if alone else None)) as decisions:
-        log: dict[str, Any] = {"audit": source, "decisions": decisions, "reviewer": name}
-        if worklist is not None:
-            reading = BlindSession(**log, lines=lines, purpose="read")
-            images = count_of(len(lines), "image")
-            _serve(reading, f"Read {images} as {name}", listen(**where), open_=open_)
-            done = sum(answer is not None for answer in reading.answers())
-            say(f"\nRead: {done:,} of {images}.")
-            if done:
-                print_line(f"Next: srjt review export {quoted} --readings --out more_readings.csv")
-        elif verifying:
-            _verify(log, sample, within=within, at_random=at_random, where=where, open_=open_)
-        else:
-            queue = source.expected_wrong if limit is None else min(limit, len(source))
-            first_revision = decisions.current.revision
-            session = ReviewSession(**log, queue=queue)
-            _serve(session, f"Review as {name}", listen(**where), open_=open_)
-            decisions.refresh()
-            by_me = decisions.current.by_reviewer(name)
-            made = sum(entry.revision > first_revision for entry in by_me)
-            progress = review_progress(source, decisions.current, queue=queue)
-            say(f"\n{progress}; {made:,} decided in this session.")
-            print_line(f"Next: srjt review export {quoted} --out labels_clean.csv")
+
+
+def _read_worklist(
+    log: dict[str, Any], lines: list[int], *, folder: Path, where: dict[str, Any], open_: bool
+) -> None:
+    """Serve the images of a worklist, and tell how many were read."""
+    from srjt.auditing.review_app import BlindSession, listen
+
+    session = BlindSession(**log, lines=lines, purpose="read")
+    images = count_of(len(lines), "image")
+    _serve(session, f"Read {images} as {log['reviewer']}", listen(**where), open_=open_)
+    done = sum(answer is not None for answer in session.answers())
+    say(f"\nRead: {done:,} of {images}.")
+    if done:
+        quoted = shlex.quote(str(folder))
+        print_line(f"Next: srjt review export {quoted} --readings --out more_readings.csv")
+
+
+def _review(log: dict[str, Any], limit: int | None, *, where: dict[str, Any], open_: bool) -> None:
+    """Serve the most doubtful labels, and tell how many were decided."""
+    from srjt.auditing.review_app import ReviewSession, listen
+    from srjt.auditing.review_log import review_progress
+
+    source = log["audit"]
+    decisions = log["decisions"]
+    name = log["reviewer"]
+    queue = source.expected_wrong if limit is None else min(limit, len(source))
+    first_revision = decisions.current.revision
+    _serve(ReviewSession(**log, queue=queue), f"Review as {name}", listen(**where), open_=open_)
+    decisions.refresh()
+    by_me = decisions.current.by_reviewer(name)
+    made = sum(entry.revision > first_revision for entry in by_me)
+    progress = review_progress(source, decisions.current, queue=queue)
+    say(f"\n{progress}; {made:,} decided in this session.")
 
 
 def _reviewer_name(given: str | None) -> str:
@@ -308,17 +343,8 @@ def export(
     the last decision counts. The command prints how well they agree.
     """
     from srjt.auditing import corrected_table, review_log
-    from srjt.auditing.blind_readings import read_verified_grades
-    from srjt.auditing.verification import read_probabilities
 
-    def write(table: pd.DataFrame, notes: Sequence[str], counted: str) -> None:
-        corrected_table.write_table(
-            table, out, original=None if readings else source.table, overwrite=force
-        )
-        for note in notes:
-            say(note, err=True)
-        say(f"{out}: {counted}.")
-
+    _check_exports(out, conflicts, to=to, readings=readings, verified=verified)
     if to is None and (limit is not None or blind):
         raise SrjtError(
             "--limit and --blind need --to, which writes tasks for another tool.",
@@ -326,14 +352,55 @@ def export(
             option="limit",
         )
     if to is not None:
-        if readings or verified or conflicts is not None:
-            raise SrjtError(
-                "--to cannot be combined with --readings, --verified or --conflicts.",
-                code="conflict",
-                option="to",
-            )
         _export_tasks(folder, out, limit=limit, blind=blind, force=force)
         return
+    check_outputs(conflicts, force=force)  # before the table is written
+    source = open_folder(folder, readers=readings)
+    if readings:
+        table, notes, counted = _new_readings(folder, source)
+    elif not review_log.log_exists(folder / LOG):
+        raise SrjtError(
+            f"{folder} has no decisions yet. Start with: srjt review {folder}", code="not_finished"
+        )
+    elif verified:
+        table, notes, counted = _verified_grades(folder, source)
+    else:
+        with closing(review_log.Decisions(folder / LOG)) as decisions:
+            log = decisions.log()
+        table, notes, reviewed = corrected_table.corrected_table(
+            source, review_log.CurrentDecisions(log)
+        )
+        counted = f"{count_of(len(table), 'row')}, {reviewed}"
+    corrected_table.write_table(
+        table, out, original=None if readings else source.table, overwrite=force
+    )
+    for note in notes:
+        say(note, err=True)
+    say(f"{out}: {counted}.")
+    if readings:
+        another = shlex.quote(f"{folder}2")
+        print_line(f"Next: srjt readers {shlex.quote(str(out))} --out {another}")
+        return
+    if not verified:
+        decided = corrected_table.reviewers_decisions(source, log)
+        for sentence in corrected_table.agreements(source, decided):
+            say(sentence)
+        _tell_disagreements(corrected_table.disagreements(decided), source, conflicts, force=force)
+    command = corrected_table.training_command(source, out, columns=map(str, table.columns))
+    words = [command, *options.machine_options(len(table), features=source.facts.features)]
+    print_line(f"Next: {' '.join(words)}")
+
+
+def _check_exports(
+    out: Path, conflicts: Path | None, *, to: str | None, readings: bool, verified: bool
+) -> None:
+    """Refuse options of two kinds of files."""
+    if to is not None and (readings or verified or conflicts is not None):
+        raise SrjtError(
+            "--to cannot be combined with --readings, --verified or --conflicts.",
+            code="conflict",
+            option="to",
+        )
     if readings and (verified or conflicts is not None):
         raise SrjtError(
             "--readings cannot be combined with --verified or --conflicts.",
@@ -346,43 +413,23 @@ def export(
             code="conflict",
             option="conflicts",
         )
-    check_outputs(conflicts, force=force)  # before the table is written
-    source = open_folder(folder, readers=readings)
-    if readings:
-        table, notes, counted = _new_readings(folder, source)
-        write(table, notes, counted)
-        another = shlex.quote(f"{folder}2")
-        print_line(f"Next: srjt readers {shlex.quote(str(out))} --out {another}")
-        return
-    if not review_log.log_exists(folder / LOG):
+
+
+def _verified_grades(folder: Path, source: Any) -> tuple[pd.DataFrame, Sequence[str], str]:
+    """The audited table with a column of verified grades, notes, and what was counted."""
+    from srjt.auditing.blind_readings import read_verified_grades
+    from srjt.auditing.corrected_table import verified_table
+    from srjt.auditing.verification import read_probabilities
+
+    grades = read_verified_grades(folder)
+    if not grades:
         raise SrjtError(
-            f"{folder} has no decisions yet. Start with: srjt review {folder}", code="not_finished"
+            f"{folder} has no verified labels yet. Start with: srjt review {folder} --sample 100",
+            code="not_finished",
         )
-    if verified:
-        grades = read_verified_grades(folder)
-        if not grades:
-            raise SrjtError(
-                f"{folder} has no verified labels yet. Start with: srjt review {folder} --sample"
-                " 100",
-                code="not_finished",
-            )
-        table, notes = corrected_table.verified_table(source, grades, read_probabilities(folder))
-        count = int((table["verified_grade"] != "").sum())
-        write(table, notes, f"{count_of(len(table), 'row')}, {count:,} verified")
-    else:
-        with closing(review_log.Decisions(folder / LOG)) as decisions:
-            log = decisions.log()
-        table, notes, reviewed = corrected_table.corrected_table(
-            source, review_log.CurrentDecisions(log)
-        )
-        write(table, notes, f"{count_of(len(table), 'row')}, {reviewed}")
-        decided = corrected_table.reviewers_decisions(source, log)
-        for sentence in corrected_table.agreements(source, decided):
-            say(sentence)
-        _tell_disagreements(corrected_table.disagreements(decided), source, conflicts, force=force)
-    command = corrected_table.training_command(source, out, columns=map(str, table.columns))
-    words = [command, *options.machine_options(len(table), features=source.facts.features)]
-    print_line(f"Next: {' '.join(words)}")
+    table, notes = verified_table(source, grades, read_probabilities(folder))
+    count = int((table["verified_grade"] != "").sum())
+    return table, notes, f"{count_of(len(table), 'row')}, {count:,} verified"
 
 
 def _new_readings(folder: Path, source: Any) -> tuple[pd.DataFrame, Sequence[str], str]:

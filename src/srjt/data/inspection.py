@@ -17,7 +17,7 @@ from srjt.data.checks import examine_images, few_patients, image_sizes
 from srjt.data.duplicates import Progress
 from srjt.data.guesses import Guesses, guess_options
 from srjt.data.manifest import Ints, Manifest, unusable_rows
-from srjt.data.options import ReadOptions, picked
+from srjt.data.options import OF_READINGS, ReadOptions, picked
 from srjt.data.problems import Problem, errors_in
 from srjt.data.sources import read_source
 from srjt.data.sources.folders import READ_WITHOUT_GRADES, not_as_published, read_images
@@ -27,14 +27,6 @@ from srjt.errors import Message, SrjtError
 
 UNKNOWN_ORDER = "unknown-grades"
 NO_PAIRS: Ints = np.empty((0, 2), dtype=np.int64)
-OF_READERS = (
-    "image_column",
-    "grade_column",
-    "reader_column",
-    "patient_column",
-    "reference_column",
-    "grades",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,7 +191,7 @@ def _readers(source: Path, given: Mapping[str, Any]) -> tuple[list[str], dict[st
     if options.get("kind") not in (None, "table") or not is_table(source):
         return [], options
     try:
-        loaded = read_readings(source, **picked(options, OF_READERS))
+        loaded = read_readings(source, **picked(options, OF_READINGS))
     except SrjtError:  # no table of readings; what is wrong with it is reported when it is read
         return [], options
     if not (described := describe_readers(loaded.readings, loaded.columns)):

@@ -15,6 +15,15 @@ from srjt.settings import check_types, documented, from_names, setting
 Value = TypeVar("Value")
 
 READING = "How the source is read"  # panel of the command line's help
+# options that a table of readings has a use for
+OF_READINGS = (
+    "image_column",
+    "grade_column",
+    "reader_column",
+    "patient_column",
+    "reference_column",
+    "grades",
+)
 _option = partial(setting, None, panel=READING)
 _column = partial(_option, shown="found by its name", metavar="NAME")
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -22,6 +23,7 @@ import torch
 
 from srjt import files, methods
 from srjt.data.images.feed import Feed, FeedCache, Samples
+from srjt.data.images.store import ImageStore
 from srjt.data.manifest import Manifest
 from srjt.data.splits import Split, assign_folds
 from srjt.errors import Interrupted, Message, Option, SrjtError
@@ -481,28 +483,14 @@ def cross_fit(
         fetch_weights(used, setup, features=manifest.are_features)
     at_once = 1 if workers is None else folds  # their epochs are counted together
     reporter.begin(title, epochs=used.epochs * at_once, folds=folds // at_once)
-    # no fold sees what is true or verified: grades that are verified later train nothing anew
-    table = manifest.table.drop(
-        columns=["true_grade", "verified_grade", "verified_probability"], errors="ignore"
-    )
-    without_truth = replace(manifest, table=table)
-    store = setup.open_store(without_truth, used)
-    if not store.skipped:  # hash the images only once
-        without_truth = store.manifest
-    if store.path is None:  # images in memory: keep the resized ones, to resize only once
-        without_truth = replace(without_truth, arrays=store.pixels)
+    store = setup.open_store(_without_truth(manifest), used)
     rows = one_run.resolve_split(setup.split, store.manifest, skipped=bool(store.skipped)).train
     samples = store.manifest.select(rows)
     fold = assign_folds(samples, folds=folds, seed=used.seed, by="stratified")
-    groups = np.array(samples.groups or samples.ids, dtype=object)
-    for grade, name in enumerate(samples.grades):
-        if len(set(groups[samples.labels == grade])) == 1:
-            reporter.note(
-                f"Only one {'patient' if samples.patients else 'sample'} has the grade {name}:"
-                " networks that are not trained on it cannot learn that grade."
-            )
+    for sentence in _rare_grades(samples):
+        reporter.note(sentence)
     common = Folds(
-        manifest=without_truth,
+        manifest=_of_store(manifest, store),
         config=used,
         stored=len(store),
         rows=rows,
@@ -513,8 +501,7 @@ def cross_fit(
     )
     pixels = setup.inputs(store, used)
     trained = set() if workers is None else train_in_parallel(common, workers, setup)
-    times_selected = np.zeros(len(samples))
-    times_seen = np.zeros(len(samples))
+    selections = _Selections(len(samples))
     predictions = []
     for k in range(folds):
         in_fold = FoldReporter(reporter, before=k * used.epochs, title=f"Fold {k + 1} of {folds}: ")
@@ -522,11 +509,7 @@ def cross_fit(
         run, predicted = fit_fold(common, k, pixels, replace(setup, reporter=watching))
         in_fold.stepped(used.epochs, 1, 1)  # also if another process has trained this fold
         predictions.append(predicted)
-        if isinstance(run.method, JointTraining):
-            trained_on = np.flatnonzero(fold != k)
-            names = [f"selected_{network + 1}" for network in range(run.method.networks)]
-            times_selected[trained_on] += run.history[names].to_numpy(np.float64).mean(axis=1)
-            times_seen[trained_on] += run.history["seen"].to_numpy()
+        selections.add(run, np.flatnonzero(fold != k))
     order = np.argsort(np.concatenate([each["held"] for each in predictions]))
     by_network = np.concatenate([each["probabilities"] for each in predictions], axis=1)[:, order]
     grades = np.concatenate([each["grades"] for each in predictions], axis=1)[:, order]
@@ -540,7 +523,53 @@ def cross_fit(
         by_network=by_network,
         grades=grades,
         fold=fold,
-        selected=np.where(times_seen > 0, times_selected / np.maximum(times_seen, 1), np.nan),
+        selected=selections.shares(),
         neighbours=similar if neighbours else None,
         skipped=tuple(store.skipped),
     )
+
+
+def _without_truth(manifest: Manifest) -> Manifest:
+    """No fold sees what is true or verified: grades that are verified later train nothing anew."""
+    hidden = ["true_grade", "verified_grade", "verified_probability"]
+    return replace(manifest, table=manifest.table.drop(columns=hidden, errors="ignore"))
+
+
+def _of_store(manifest: Manifest, store: ImageStore) -> Manifest:
+    """What the folds read: nothing that the store has done is done again in each of them."""
+    shared = _without_truth(manifest)
+    if not store.skipped:  # hash the images only once
+        shared = store.manifest
+    if store.path is None:  # images in memory: keep the resized ones, to resize only once
+        shared = replace(shared, arrays=store.pixels)
+    return shared
+
+
+def _rare_grades(samples: Manifest) -> Iterator[str]:
+    """Sentences about grades that only one patient has."""
+    groups = np.array(samples.groups or samples.ids, dtype=object)
+    for grade, name in enumerate(samples.grades):
+        if len(set(groups[samples.labels == grade])) == 1:
+            yield (
+                f"Only one {'patient' if samples.patients else 'sample'} has the grade {name}:"
+                " networks that are not trained on it cannot learn that grade."
+            )
+
+
+class _Selections:
+    """How often joint training selects each sample, over the folds that are trained on it."""
+
+    def __init__(self, samples: int) -> None:
+        self.selected = np.zeros(samples)
+        self.seen = np.zeros(samples)
+
+    def add(self, run: Trained, rows: Ints) -> None:
+        """Count the selections of a run. rows: (n,) the samples that it was trained on."""
+        if isinstance(run.method, JointTraining):
+            names = [f"selected_{network + 1}" for network in range(run.method.networks)]
+            self.selected[rows] += run.history[names].to_numpy(np.float64).mean(axis=1)
+            self.seen[rows] += run.history["seen"].to_numpy()
+
+    def shares(self) -> npt.NDArray[np.float64]:
+        """(N,) the share of times; nan of samples that no selection was made of."""
+        return np.where(self.seen > 0, self.selected / np.maximum(self.seen, 1), np.nan)
