@@ -149,6 +149,7 @@ def test_rows_are_left_out_of_an_epoch_only_where_they_do_not_divide() -> None:
 
 
 # Invariances.
+@pytest.mark.slow
 def test_units_do_not_matter() -> None:
     data = rows(80)
     units = 2.0 ** np.array([-8, 0, 3, 10, 1, -1])  # powers of two: nothing is rounded
@@ -168,6 +169,7 @@ def test_names_of_grades_do_not_matter_and_severity_is_on_the_scale_of_numbers()
     assert from_1.predict_severity(data.X) == pytest.approx(plain.predict_severity(data.X) + 1)
 
 
+@pytest.mark.slow
 def test_the_seed_decides_and_nothing_outside_is_touched() -> None:
     data = rows(80)
     before = torch.get_rng_state(), np.random.get_state()[1].copy()

@@ -135,6 +135,7 @@ def test_the_spelling_of_grades_is_kept_and_any_delimiter_is_read(
     ]
 
 
+@pytest.mark.slow
 def test_what_is_refused(tmp_path: Path, srjt: Command) -> None:
     folder = make_audit(tmp_path / "audit", images=16)
     table = read_audit(folder).table

@@ -178,6 +178,7 @@ def test_bad_rows_stop_a_split_or_are_skipped_and_listed(srjt: Srjt, labels: Pat
     assert [row["where"] for row in rows(Path("skipped.csv"))] == ["41.png"]
 
 
+@pytest.mark.slow
 def test_corrupt_writes_both_columns_and_says_the_rates(srjt: Srjt, labels: Path) -> None:
     out = srjt.prints("corrupt", labels, "--noise", "quasi", "--rate", 0.4, "--seed", 3)
     noisy = rows(Path("labels_quasi_0.4_seed3.csv"))

@@ -112,6 +112,7 @@ def test_the_former_name_of_an_option_works_with_a_warning(
     assert "--optimise" not in command.prints("predict", "--help")
 
 
+@pytest.mark.slow
 def test_an_aspect_of_ones_own_is_an_option(
     command: Srjt, finished: Path, labelled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,6 +44,7 @@ def test_a_folder(command: Srjt, finished: Path, labelled: Path) -> None:
     assert out.startswith(f"{title}. ")
 
 
+@pytest.mark.slow
 def test_one_image_several_and_a_table_give_the_same(
     command: Srjt, finished: Path, labelled: Path
 ) -> None:

@@ -316,6 +316,7 @@ def test_tables_that_cannot_be_read_are_one_sentence(
     command.fails(about, says, "readers", path)
 
 
+@pytest.mark.slow
 def test_inspect_recognises_both_forms(command: Srjt, tmp_path: Path) -> None:
     long = simulated()
     wide = (

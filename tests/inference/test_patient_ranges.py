@@ -218,7 +218,9 @@ def test_the_conservative_range_allows_for_every_label_of_a_patient() -> None:
     assert rule.assumptions == (Assumption(kind="near"),)
 
 
-@pytest.mark.parametrize("pool", [None, "highest", "mean", "learned"])
+@pytest.mark.parametrize(
+    "pool", [None, "highest", "mean", pytest.param("learned", marks=pytest.mark.slow)]
+)
 def test_predict_and_evaluate_per_image_or_patient(
     run: Trained, features: Manifest, pool: Any
 ) -> None:

@@ -244,7 +244,9 @@ def test_samples_with_another_scale_are_refused(run: Trained, features: Manifest
         {"per": "patient", "pool": "mean"},
         pytest.param({"per": ("patient", "eye"), "pool": "learned"}, marks=pytest.mark.slow),
         pytest.param({"per": ("patient", "eye"), "coverage": 0.9}, marks=pytest.mark.slow),
-        {"decoding": "expected", "network": "ensemble", "refer_from": 2},
+        pytest.param(
+            {"decoding": "expected", "network": "ensemble", "refer_from": 2}, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_the_expected_error_is_that_of_the_same_answers(

@@ -398,6 +398,7 @@ def test_without_labels_no_form_is_likelier_than_another(quasi) -> None:
         )
 
 
+@pytest.mark.slow
 def test_copies_that_weigh_half_have_the_likelihood_of_one(quasi) -> None:
     """A part that is held out takes as much weight away as its labels have."""
     label, p = quasi[0][:405], quasi[1][:405]

@@ -18,6 +18,7 @@ PAIRS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(pairs=PAIRS)
 def test_shares_agree_with_scikit_learn_and_lie_in_their_intervals(pairs: list) -> None:
     positive, referred, patients = (np.array(column) for column in zip(*pairs, strict=True))

@@ -276,6 +276,7 @@ def test_the_fit_is_at_least_as_likely_as_the_fixed_rules_on_new_patients(worst:
     assert likelihood("learned") > likelihood("mean") - 0.01
 
 
+@pytest.mark.slow
 def test_certain_probabilities_are_labels_and_few_patients_stay_near_the_prior() -> None:
     p, units, grade = draw_patients(np.random.default_rng(2), 40, worst=True)
     by_grade, by_probability = (

@@ -70,6 +70,7 @@ def test_it_beats_the_median_vote_and_is_calibrated() -> None:
     assert np.abs(found.grade - true).mean() == pytest.approx(found.risk.mean(), abs=0.05)
 
 
+@pytest.mark.slow
 def test_the_reader_who_reads_higher_is_found() -> None:
     found = consensus(make(items=600, bias=0.8)[0])
     assert found.bias.argmax() == 0
@@ -554,6 +555,7 @@ def test_a_hard_item_has_three_times_the_spread() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_doubt_of_readers_of_whom_nothing_is_known_is_not_averaged_away() -> None:
     readings = make(items=60, seed=1)[0]
     found = variants.fit_variants(evidence_of(readings, repeats="one reading"))

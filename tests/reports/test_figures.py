@@ -290,6 +290,7 @@ def test_the_same_figure_gives_the_same_bytes(study) -> None:
     assert inline_svg(first) == inline_svg(second)
 
 
+@pytest.mark.slow
 def test_files_are_svg_and_png_on_white(study, tmp_path: Path) -> None:
     svg, png = save_figure(
         figures.noise_matrix(study(**FEW), "quasi:0.2"), tmp_path / "new" / "folder"
@@ -443,6 +444,7 @@ def test_the_verdict_of_a_comparison(
     assert ("run" in [column.name for column in table.columns]) == (len(found.runs) > 2)
 
 
+@pytest.mark.slow
 def test_a_page_escapes_names() -> None:
     assert "<b>a</b>" not in render(
         comparison_page(replace(made(1.0, 2.0), runs=("<b>a</b>", "run 2")))

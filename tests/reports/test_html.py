@@ -107,6 +107,7 @@ def test_failures_come_first_with_their_errors(study) -> None:
     assert "Patients are unknown" in second
 
 
+@pytest.mark.slow
 def test_garg_is_warned_of_where_its_matrix_is_nearly_singular(study) -> None:
     singular = {**FEW, "noises": ("quasi:0.2", "truncated:0.4")}
 

@@ -549,6 +549,7 @@ def test_holm_counts_the_comparisons_of_all_noises() -> None:
     assert "corrected for the 2 comparisons of this table" in table.caption
 
 
+@pytest.mark.slow
 def test_the_papers_noises_of_one_rate_are_pooled_although_their_rho_differs() -> None:
     noises = load_preset("limuc")["noises"]
     mine = scores(

@@ -323,6 +323,7 @@ def touch(path: Path) -> None:
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 10**9))
 
 
+@pytest.mark.slow
 def test_data_are_opened_again_only_where_a_file_has_changed(images: Path) -> None:
     config = small(source=str(images), reading={})
     first = open_kept_data(config)

@@ -135,6 +135,7 @@ def test_true_grades_are_not_used(noisy: Manifest, fits: TrainConfig, fitted: Fi
     np.testing.assert_array_equal(found.by_network, fitted[0].by_network)
 
 
+@pytest.mark.slow
 def test_interrupted_folds_resume(
     noisy: Manifest, fits: TrainConfig, fitted: Fitted, tmp_path: Path
 ) -> None:

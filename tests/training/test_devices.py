@@ -173,6 +173,7 @@ def test_backward_kernels_are_torchs_own_on_arm_and_the_flag_is_restored(monkeyp
     assert not mkldnn.enabled
 
 
+@pytest.mark.slow
 def test_a_step_uses_them_in_its_backward_pass_only(
     train: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

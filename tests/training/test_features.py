@@ -204,6 +204,7 @@ def test_what_does_not_fit_features(
         srjt.train(rows.manifest, split=rows.split, **{**SETTINGS, **settings})
 
 
+@pytest.mark.slow
 def test_a_run_is_applied_to_what_it_was_trained_on(
     rows: Rows, run: Trained, data: Any, train: Any
 ) -> None:

@@ -60,6 +60,7 @@ def forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auto, "cross_fit", refuse)
 
 
+@pytest.mark.slow
 def test_the_run_uses_the_estimate(
     noisy: Manifest, split: Split, asked: TrainConfig, tmp_path: Path
 ) -> None:

@@ -142,6 +142,7 @@ def test_a_balanced_training_sees_rare_grades_more_often(train: Any) -> None:
 
 # What a method remembers of its samples is part of the training: saved, restored, and undone after
 # a warm-up.
+@pytest.mark.slow
 def test_the_loop_says_how_far_the_training_is(data: Any, train: Any, monkeypatch: Any) -> None:
     seen: list[tuple[float, int]] = []
 
