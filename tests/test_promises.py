@@ -149,6 +149,17 @@ def test_every_entry_is_complete_and_simulated() -> None:
             )
 
 
+def test_every_promise_was_put_to_the_test() -> None:
+    """A promise that no setting makes would be kept by silence."""
+    stored = promises.read(promises.STORED)
+    said = stored[stored["got"].notna() & stored["meets"]]
+    assert set(said["promise"]) == {promise.name for promise in register.PROMISES}
+    grid = set()
+    for simulation in simulations.SIMULATIONS:
+        grid |= {(simulation.name, str(setting)) for setting in simulation.settings}
+    assert set(zip(stored["simulation"], stored["setting"], strict=True)) == grid
+
+
 # A small version: enough to see a promise that is far from kept, in seconds. The seeds are fixed.
 
 SMALL = {  # simulation: settings, trials
