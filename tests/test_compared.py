@@ -45,6 +45,7 @@ def test_what_it_says_of_srjt_and_of_coral_pytorch_is_so(compared: ModuleType) -
     assert len(facts) == len(tools) * len(compared.QUESTIONS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pattern", "has", "said"),
     [

@@ -84,6 +84,7 @@ def fitted(noisy: Rows) -> OrdinalNoiseClassifier:
     return model.fit(noisy.X, noisy.y, groups=noisy.groups)
 
 
+@pytest.mark.slow
 def test_it_finds_how_noisy_the_labels_are_and_which_are_wrong(noisy: Rows, fitted: Any) -> None:
     wrong = noisy.y != noisy.true
     assert fitted.noise_rate_ == pytest.approx(wrong.mean(), abs=0.12)
@@ -284,6 +285,7 @@ def test_groups_can_be_routed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(told[0]).isdisjoint(told[1])
 
 
+@pytest.mark.slow
 def test_a_fitted_model_can_be_recalibrated(noisy: Rows, fitted: OrdinalNoiseClassifier) -> None:
     """By scikit-learn's own tool, on the true grades of rows; the columns keep their order."""
     wrapped = CalibratedClassifierCV(FrozenEstimator(fitted), method="isotonic").fit(
@@ -296,6 +298,7 @@ def test_a_fitted_model_can_be_recalibrated(noisy: Rows, fitted: OrdinalNoiseCla
     assert after < before
 
 
+@pytest.mark.slow
 def test_a_clone_is_unfitted_and_a_pickle_predicts_the_same(noisy: Rows, fitted: Any) -> None:
     again = clone(fitted)
     assert not hasattr(again, "classes_")

@@ -193,8 +193,9 @@ LARGER = (
     "consensus-twice",
     "beside",
 )
-# Of the small ones, those that take half a second or longer.
+# Of the small ones, those that take a third of a second or longer.
 LONG = {"scores", "groups", "referral", "plans", "equal", "judged", "agreement", "by-doubt"}
+LONG |= {"repeats", "pilots", "looks", "runs", "curves", "union"}
 # Simulations that show a promise that is not kept yet: whoever mends it takes the name away.
 NOT_YET: set[str] = set()
 

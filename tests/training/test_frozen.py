@@ -90,6 +90,7 @@ def test_it_is_what_training_on_the_features_gives(data: Any, run: Any) -> None:
     assert (run.in_shape, other.in_shape) == ((3, 32, 32), (1536,))
 
 
+@pytest.mark.slow
 def test_the_run_reads_images(data: Any, run: Any) -> None:
     """Predictions for images are those of the head for the features of the backbone, after loading,
     too."""
@@ -109,6 +110,7 @@ def test_the_run_reads_images(data: Any, run: Any) -> None:
         loaded.probabilities(np.asarray(features.arrays))
 
 
+@pytest.mark.slow
 def test_the_backbone_is_stored_once_and_is_not_changed(run: Any) -> None:
     fresh = networks.build(
         "tiny", head=lambda features: nn.Identity(), in_shape=(3, 32, 32), seed=0
@@ -120,6 +122,7 @@ def test_the_backbone_is_stored_once_and_is_not_changed(run: Any) -> None:
     run.networks.eval()
 
 
+@pytest.mark.slow
 def test_maps_and_neighbours(data: Any, run: Any) -> None:
     found = srjt.explain(run, data.select([0, 1]), training=data, progress=False)
     assert found.maps.shape[:2] == (run.method.networks, 2)
@@ -138,11 +141,13 @@ def test_one_onnx_file_takes_images(run: Any, tmp_path: Path) -> None:
     assert exported.metadata["network"] == run.config.network_name
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("run")
 def test_features_are_computed_once_for_all_trainings(data: Any, computed: list[int]) -> None:
     assert computed == [len(data)]
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_opened_without_the_weights(data: Any, run: Any, offline: Path) -> None:
     reporter = BarReporter()
     again = srjt.train(
