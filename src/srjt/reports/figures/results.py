@@ -250,8 +250,8 @@ def forest_figure(comparison: Comparison) -> canvas.CaptionedFigure:
             xlabel=f"difference from {canvas.printable(comparison.runs[0], longest=24)}",
         ),
         caption=(
-            f"Difference from {first}, with the {100 * comparison.level:.0f} % interval over {resampled}. "
-            "Blue diamonds: the interval does not contain 0."
+            f"Difference from {first}, with the {100 * comparison.level:.0f} % interval over"
+            f" {resampled}. Blue diamonds: the interval does not contain 0."
         ),
         alt=(
             f"Forest plot of {len(shown)} differences from {first}; {clear} intervals do not"
