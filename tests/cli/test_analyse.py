@@ -56,8 +56,14 @@ def test_one_command_makes_the_page(
     assert "--without-ids" not in index  # analyse has no such option
     assert "needs no other files" not in index
     assert "plain training of the same network" in index
+    used = []
+    for run in ("model", "plain"):
+        facts = json.loads(Path(f"analysis/{run}/run.json").read_text())
+        used.append(facts["config"]["network"])
+    assert used == ["tiny", "tiny"]
     # the command of the learning curve works, too
-    curve = re.findall(r"srjt study [^<]+ --learning-curve[^<]*", index)
+    shown = re.sub("</?span>", "", index)
+    curve = re.findall(r"srjt study [^<]+ --learning-curve[^<]*", shown)
     assert len(curve) == 1
     code, planned, err = command(*shlex.split(curve[0])[1:], "--dry-run")
     assert code == 0, err

@@ -8,8 +8,10 @@ import pytest
 
 from srjt.data.synthetic import generate
 from srjt.ordinal.baseline import gain_over_one_grade
+from srjt.reports.analysis import plain_training
 from srjt.reports.pages import analysis
 from srjt.reports.pages.analysis import across_folds, verdict_of
+from srjt.training.config import TrainConfig
 
 DATA = generate(images=100, patients=50, size=32)
 
@@ -74,3 +76,10 @@ def test_they_decide_only_where_the_test_side_is_too_small(
     assert lead == (
         f"{across.sentence()} The test side alone is too small. Lead." if decided else "Lead."
     )
+
+
+def test_plain_training_has_the_head_that_the_model_chose() -> None:
+    asked = TrainConfig().replace(preset="cpu", noise_rate=0.2)
+    plain = plain_training(asked, network="odds")
+    assert (plain.method, plain.network, plain.noise_rate) == ("standard", "odds", None)
+    assert plain.backbone == asked.backbone == "auto"

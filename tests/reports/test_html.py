@@ -15,7 +15,7 @@ import pytest
 
 from reports.html_tree import Tree
 from srjt.errors import SrjtError
-from srjt.reports.page import Page, Section, page_figures, render, write_page
+from srjt.reports.page import Page, Section, page_figures, render, whole_options, write_page
 from srjt.reports.pages.study import study_facts, study_page, verdict_of, warnings_of
 
 FEW = {
@@ -212,3 +212,10 @@ def test_figures_of_parts_are_found(study) -> None:
     assert inner
     assert {id(d) for d in inner} <= {id(d) for d in page_figures(made)}
     assert page_figures(Page(kind="", title="", lead="", sections=[Section("a", "A")])) == []
+
+
+def test_a_browser_does_not_break_an_option() -> None:
+    command = "srjt study 'a--b<i>.csv' --learning-curve --seed 1"
+    assert whole_options(command) == (
+        "srjt study &#39;a--b&lt;i&gt;.csv&#39; <span>--learning-curve</span> <span>--seed</span> 1"
+    )

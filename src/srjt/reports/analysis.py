@@ -118,7 +118,7 @@ def analyse(
     if config.method != PLAIN:
         tell("plain", f"plain training of the same network, to compare with: {out / WITHOUT}")
         with watching.open() as reporter:
-            plain_config = plain_training(config)
+            plain_config = plain_training(config, network=run.config.network)
             plain = train(
                 data, out=out / WITHOUT, config=plain_config, reporter=reporter, **training
             )
@@ -206,9 +206,12 @@ def refuse_unusable(inspection: Inspection, out: Path, *, on_bad_image: OnBadIma
         )
 
 
-def plain_training(config: TrainConfig) -> TrainConfig:
-    """The same network, images and length, learnt from the labels as they are."""
-    return config.replace(method=PLAIN, method_options={}, noise_rate=None, transition=None)
+def plain_training(config: TrainConfig, *, network: str | None) -> TrainConfig:
+    """The same network, images and length, learnt from the labels as they are. network: of the
+    model, which may have chosen its head by held-out labels."""
+    return config.replace(
+        method=PLAIN, network=network, method_options={}, noise_rate=None, transition=None
+    )
 
 
 def audit_settings(settings: Mapping[str, Any]) -> dict[str, Any]:

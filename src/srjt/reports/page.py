@@ -307,6 +307,7 @@ def templates() -> jinja2.Environment:
     )
     environment.globals["svg"] = lambda captioned: Markup(inline_svg(captioned))
     environment.filters["breakable"] = breakable
+    environment.filters["whole_options"] = whole_options
     return environment
 
 
@@ -320,6 +321,13 @@ def breakable(text: str) -> Markup:
     from markupsafe import Markup, escape
 
     return Markup(_BREAKS.sub(r"\g<0><wbr>", str(escape(text))))
+
+
+def whole_options(command: str) -> Markup:
+    """A command as HTML that no browser breaks within an option: they break after a hyphen."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub(r"(?<!\S)--[\w-]+", r"<span>\g<0></span>", str(escape(command))))
 
 
 @cache
