@@ -50,7 +50,7 @@ pytest: $(VENV)/.dev
 test-oldest: $(OLDEST_VENV)/.dev  ## the test suite with the oldest versions that pyproject.toml allows (torch as installed)
 	$(OLDEST_BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
-test-all: $(VENV)/.dev  ## what needs more time or other programs: wheel, browser, cluster, documentation
+test-all: $(VENV)/.dev  ## the tests that take longer or need other programs: wheel, browser, cluster, documentation
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
 
 docs: $(VENV)/.dev  ## the documentation as a site, in build/site

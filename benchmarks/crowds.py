@@ -2,6 +2,7 @@
 
     python benchmarks/crowds.py simulated --seeds 3 --out crowds_simulated.csv
     python benchmarks/crowds.py real NAME LABELS TRUTH --out crowds_real.csv
+    python benchmarks/crowds.py models NAME LABELS TRUTH   # the model of a crowd, and that of a few
     python benchmarks/crowds.py table crowds_real.csv
 
 LABELS has the columns item, worker and label, TRUTH has item and truth; labels are whole numbers
@@ -12,6 +13,9 @@ Beside ours: votes, smoothed votes, and small versions of Dawid–Skene (pseudo 
 (normal priors) and MACE (five random starts). A standard error is that of the paired difference to
 ours, over items. For the log-loss every method's probabilities are mixed with 1 % of the uniform
 distribution.
+
+**Models.** Whether a crowd is one, the number of readers decides. Left-out readings would choose the
+wrong model where it matters: a model of unclear items predicts readings better, and grades worse.
 
 **Simulated crowds**: 150 workers, 1,000 items, five labels each; half of the workers have fewer
 than twelve. A fifth are spammers, who say any grade, or nearly always the same. ``names``: errors
@@ -24,6 +28,7 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +37,8 @@ from scipy.special import expit, softmax
 
 from readers import make_readings, ours, scores, smoothed_votes, votes
 from srjt.readers import Readings
+from srjt.readers.readings import evidence_of
+from srjt.readers.variants import fit_variants, predictive
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -218,7 +225,8 @@ def simulated(args: argparse.Namespace) -> None:
             store(rows, args.out)
 
 
-def real(args: argparse.Namespace) -> None:
+def read_crowd(args: argparse.Namespace) -> tuple[Readings, Ints, Ints]:
+    """The readings, the items whose truth is known, and their true grades."""
     table, truth = (pd.read_csv(file) for file in (args.labels, args.truth))
     table.columns = ["item", "reader", "grade"]
     true = truth.set_index("item")["truth"]
@@ -229,12 +237,34 @@ def real(args: argparse.Namespace) -> None:
     classes = int(max(table["grade"].max(), true.max())) + 1
     readings = make_readings(item, reader, table["grade"].to_numpy(int), classes=classes)
     rows = np.flatnonzero(pd.Index(items).isin(true.index))
-    sizes = {"workers": len(readings.readers), "items": len(items), "labels": len(readings)}
+    return readings, rows, true.reindex(items[rows]).to_numpy(int)
+
+
+def real(args: argparse.Namespace) -> None:
+    readings, rows, true = read_crowd(args)
+    sizes = {
+        "workers": len(readings.readers),
+        "items": len(readings.items),
+        "labels": len(readings),
+    }
     found: list[dict[str, object]] = []
-    for row in judged(readings, rows, true.reindex(items[rows]).to_numpy(int)):
+    for row in judged(readings, rows, true):
         found.append({"set": args.name, **sizes, "truths": len(rows), **row})
     before = pd.read_csv(args.out).to_dict("records") if args.out.exists() else []
     store([*before, *found], args.out)
+
+
+def models(args: argparse.Namespace) -> None:
+    """Each model's scores, and the mean log-likelihood of readings that it has not seen."""
+    readings, rows, true = read_crowd(args)
+    evidence = evidence_of(readings, repeats="one reading")
+    rest, held_out = evidence.hold_out()
+    for name, most in (("of a few", len(readings.readers)), ("of a crowd", 0)):
+        with patch("srjt.readers.readings._CROWD", most):
+            found = scores(ours(readings)[rows], true)
+            found["left-out readings"] = predictive(rest, held_out, fit_variants(rest).fits[0])
+        shown = "  ".join(f"{score} {value:.3f}" for score, value in found.items())
+        print(f"{args.name}, the model {name}: {shown}", flush=True)
 
 
 def store(rows: list[dict[str, object]], out: Path) -> None:
@@ -262,12 +292,15 @@ def main() -> None:
     one.add_argument("--out", type=Path, default=Path("crowds_simulated.csv"))
     one.set_defaults(run=simulated)
     two = commands.add_parser("real")
-    two.add_argument("name")
-    two.add_argument("labels", type=Path)
-    two.add_argument("truth", type=Path)
-    two.add_argument("--drop", type=int, nargs="*", default=[])
     two.add_argument("--out", type=Path, default=Path("crowds_real.csv"))
     two.set_defaults(run=real)
+    both = commands.add_parser("models")
+    both.set_defaults(run=models)
+    for command in (two, both):
+        command.add_argument("name")
+        command.add_argument("labels", type=Path)
+        command.add_argument("truth", type=Path)
+        command.add_argument("--drop", type=int, nargs="*", default=[])
     three = commands.add_parser("table")
     three.add_argument("out", type=Path)
     three.set_defaults(run=show)

@@ -13,8 +13,9 @@ core. Rows that are in the file already are skipped.
 ``compare``: of the next 3,400 images, 400 are held out, by patient; of the others so many are drawn
 for training, with the given labels or with quasi errors in 40 % of them. All are judged by the
 given grades of the held-out images, which count as true. A grade is the median of the
-probabilities. ``preset cpu`` and scikit-learn's logistic regression, with a cross-validated
-strength, learn from the same features of a frozen EfficientNet-Lite0. That a run of
+probabilities. ``preset cpu``, scikit-learn's logistic regression, with a cross-validated strength,
+and AutoGluon, if autogluon.tabular is installed, learn from the same features of a frozen
+EfficientNet-Lite0. AutoGluon has its default preset, one core and three minutes. That a run of
 ``--preset cpu`` is a training on such features, to the bit, is a test. ``small network`` is what
 the preset trains without weights. Seconds include the features of the training images.
 
@@ -27,6 +28,7 @@ audit that has not seen its patient; and the verdict of the page.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import itertools
 import os
 import tempfile
@@ -57,7 +59,9 @@ from srjt.training.reporters import reporter_in_python
 
 GRADES = {"acne160": "published_grade", "appareal144": "true_grade"}  # else grade
 SETS = ("knee160", "deepdrid256", "acne160")
-METHODS = ("one grade for all", "small network", "logistic regression", "preset cpu")
+AUTOGLUON = "AutoGluon"
+METHODS = ("one grade for all", "small network", "logistic regression", AUTOGLUON, "preset cpu")
+ON_FEATURES = ("logistic regression", AUTOGLUON, "preset cpu")
 NOISES = (0.0, 0.4)
 TEST = 400
 BACKBONE = "efficientnet-lite0-stages"
@@ -69,6 +73,7 @@ MOST = 3400  # images of a set
 TIMED_ON = 128
 ANALYSED = 600  # images of ``analyse``
 FIRST_SEED = 900
+AUTOGLUON_SECONDS = 180
 STRENGTHS = 10.0 ** np.arange(-6.0, 1.1)  # C of scikit-learn
 KEY = ("set", "images", "noise", "draw", "method")
 
@@ -120,6 +125,8 @@ def run_one(
         p = np.eye(data.num_classes)[[int(np.median(labels[train]))] * len(test)]
     elif method == "logistic regression":
         p = logistic_regression(features, labels, train=train, test=test)
+    elif method == AUTOGLUON:
+        p = autogluon(features, labels, train=train, test=test)
     else:
         rows = np.concatenate([train, test])
         samples = (data if method == "small network" else features).select(rows)
@@ -170,6 +177,25 @@ def logistic_regression(
     return probabilities(np.arange(len(train)), answered, STRENGTHS[int(np.argmax(likelihoods))])
 
 
+def autogluon(
+    features: Manifest, labels: Ints, *, train: Ints, test: Ints
+) -> npt.NDArray[np.floating]:
+    """The default preset, which chooses and combines models by a part of the rows."""
+    from autogluon.tabular import TabularPredictor
+
+    table = pd.DataFrame(np.asarray(features.arrays)).add_prefix("f")
+    with tempfile.TemporaryDirectory() as place:
+        predictor = TabularPredictor(
+            "grade", problem_type="multiclass", eval_metric="log_loss", path=place, verbosity=0
+        )
+        learnt = table.iloc[train].assign(grade=labels[train])
+        predictor.fit(learnt, time_limit=AUTOGLUON_SECONDS, num_cpus=1)
+        found = predictor.predict_proba(table.iloc[test])
+    p = np.zeros((len(test), features.num_classes))  # it leaves out grades with few labels
+    p[:, found.columns.to_numpy(dtype=int)] = found
+    return p
+
+
 def features_of(data: Manifest, weights: str | None, cache: Path | None = None) -> Manifest:
     """The features that ``--preset cpu`` learns from."""
     features, _ = embed(
@@ -201,7 +227,11 @@ def compare(args: argparse.Namespace) -> None:
     if args.out.exists():
         done = set(pd.read_csv(args.out)[list(KEY)].astype(str).itertuples(index=False, name=None))
     sets: dict[str, tuple[Manifest, Manifest, float]] = {}
-    for key in itertools.product(args.sizes, args.draws, args.sets, NOISES, args.methods):
+    methods = list(args.methods)
+    if AUTOGLUON in methods and importlib.util.find_spec("autogluon") is None:
+        print("AutoGluon is left out: pip install autogluon.tabular[lightgbm,xgboost] adds it.")
+        methods.remove(AUTOGLUON)
+    for key in itertools.product(args.sizes, args.draws, args.sets, NOISES, methods):
         size, draw, name, rate, method = key
         if (name, str(size), str(rate), str(draw), method) in done:
             continue
@@ -214,7 +244,7 @@ def compare(args: argparse.Namespace) -> None:
         if len(train) < 0.9 * size:
             continue  # the set has not so many images
         p, seconds = run_one(method, data, features, train=train, test=test, rate=rate, draw=draw)
-        if method in ("preset cpu", "logistic regression"):
+        if method in ON_FEATURES:
             seconds += each * len(train)
         counts = metrics.confusion_matrix(
             torch.as_tensor(data.labels[test]),
@@ -310,13 +340,14 @@ def table(args: argparse.Namespace) -> None:
 def markdown(rows: pd.DataFrame) -> str:
     """Errors with the given labels and with 40 % wrong ones, means over the draws, a row for each
     set and size."""
+    methods = [method for method in METHODS if (rows["method"] == method).any()]
     lines = [
-        "| set, images | draws | " + " | ".join(METHODS) + " | minutes |",
-        "|---|---|" + "---|" * len(METHODS) + "---|",
+        "| set, images | draws | " + " | ".join(methods) + " | minutes |",
+        "|---|---|" + "---|" * len(methods) + "---|",
     ]
     for (name, images), part in rows.groupby(["set", "images"], sort=True):
         cells = []
-        for method in METHODS:
+        for method in methods:
             errors = part[part["method"] == method].groupby("noise")["mae"].mean()
             given, wrong = errors.reindex(NOISES)
             cells.append(f"{given:.2f} / {wrong:.2f}".replace("nan", "–"))  # not run yet

@@ -19,7 +19,7 @@ def refuses(
     a stop or with a command to copy.
 
     says: values that tell the error from others of its code, such as the name of a file. Wordings
-    are tested in test_sentences.py.
+    are tested in sentences.txt.
     """
     with pytest.raises(SrjtError) as raised:
         yield raised

@@ -112,6 +112,7 @@ def test_files_that_are_gone_are_named(run: Path) -> None:
     assert lost_files(run) == ["held_out.csv", "run.json"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_a_changed_file_of_an_audit_is_noticed(data: srjt.data.Manifest, tmp_path: Path) -> None:
     folder = tmp_path / "audit"
@@ -128,6 +129,7 @@ def test_a_changed_file_of_an_audit_is_noticed(data: srjt.data.Manifest, tmp_pat
     read_audit(folder)
 
 
+@pytest.mark.slow
 def test_a_changed_file_of_readers_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

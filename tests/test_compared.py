@@ -37,6 +37,7 @@ def test_every_question_was_checked_for_every_tool(compared: ModuleType) -> None
     assert len(stored) == len(compared.QUESTIONS) * len(compared.TOOLS)
 
 
+@pytest.mark.slow
 def test_what_it_says_of_srjt_and_of_coral_pytorch_is_so(compared: ModuleType) -> None:
     tools = [tool for tool in ("srjt", "coral-pytorch") if compared.installed(tool)]
     facts, wrong = compared.checked(tools)

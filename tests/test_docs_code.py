@@ -57,12 +57,17 @@ def blocks(text: str) -> list[Block]:
     return found
 
 
+# Pages whose commands train for longer than a second.
+TRAINING = ("README.md", "settings.md")
+
+
 def pages() -> list[object]:
     """Every page that has something to run; the slow ones marked."""
     chosen: list[object] = []
     for page in PAGES:
         here = [b for b in blocks(page.read_text()) if not b.note.startswith("not run")]
-        marks = [pytest.mark.slow] if any(b.note == "slow" for b in here) else []
+        slow = page.name in TRAINING or any(b.note == "slow" for b in here)
+        marks = [pytest.mark.slow] if slow else []
         if here:
             chosen.append(pytest.param(page, id=str(page.relative_to(ROOT)), marks=marks))
     return chosen

@@ -19,6 +19,8 @@ PURE = [
     for package in (ordinal, noise, readers, methods)
     for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}.")
 ]
+LONG = ["srjt.ordinal.decisions", "srjt.noise.estimate", "srjt.noise.quality"]
+LONG += ["srjt.readers.consensus", "srjt.readers.network", "srjt.readers.next_readings"]
 WITHOUT_EXAMPLE = ("DuplicateImagesWarning", "LeakageWarning", "synthetic")
 PUBLIC = (
     *(getattr(srjt.data, name) for name in srjt.data.__all__ if name not in WITHOUT_EXAMPLE),
@@ -28,10 +30,21 @@ PUBLIC = (
 )  # fmt: skip
 
 
-def test_examples_of_the_pure_modules() -> None:
-    results = {name: doctest.testmod(importlib.import_module(name)) for name in PURE}
+def examples_of(modules: list[str]) -> int:
+    """The number of examples in these modules, which print what they say."""
+    results = {name: doctest.testmod(importlib.import_module(name)) for name in modules}
     assert {name: found.failed for name, found in results.items() if found.failed} == {}
-    assert sum(found.attempted for found in results.values()) > 110
+    return sum(found.attempted for found in results.values())
+
+
+def test_examples_of_the_pure_modules() -> None:
+    assert examples_of([name for name in PURE if name not in LONG]) > 60
+
+
+@pytest.mark.slow
+def test_examples_of_the_pure_modules_that_fit_or_draw() -> None:
+    assert set(LONG) < set(PURE)
+    assert examples_of(LONG) > 50
 
 
 @pytest.mark.slow

@@ -97,7 +97,9 @@ def test_it_finds_how_noisy_the_labels_are_and_which_are_wrong(noisy: Rows, fitt
     assert severity == pytest.approx(fitted.predict_proba(noisy.X) @ [0, 1, 2, 3])
 
 
-@pytest.mark.parametrize("method", ["srjt", "co-teaching", "garg", "standard"])
+@pytest.mark.parametrize(
+    "method", [pytest.param("srjt", marks=pytest.mark.slow), "co-teaching", "garg", "standard"]
+)
 @few_rows
 def test_a_method_works_also_on_rows_too_few_for_an_estimate(method: str) -> None:
     data = rows(40)
@@ -147,6 +149,7 @@ def test_rows_are_left_out_of_an_epoch_only_where_they_do_not_divide() -> None:
 
 
 # Invariances.
+@pytest.mark.slow
 def test_units_do_not_matter() -> None:
     data = rows(80)
     units = 2.0 ** np.array([-8, 0, 3, 10, 1, -1])  # powers of two: nothing is rounded
@@ -154,6 +157,7 @@ def test_units_do_not_matter() -> None:
     assert (plain.predict_proba(data.X) == scaled.predict_proba(data.X * units)).all()
 
 
+@pytest.mark.slow
 def test_names_of_grades_do_not_matter_and_severity_is_on_the_scale_of_numbers() -> None:
     data = rows(80)
     names = np.array(["none", "mild", "moderate", "severe"])
@@ -165,6 +169,7 @@ def test_names_of_grades_do_not_matter_and_severity_is_on_the_scale_of_numbers()
     assert from_1.predict_severity(data.X) == pytest.approx(plain.predict_severity(data.X) + 1)
 
 
+@pytest.mark.slow
 def test_the_seed_decides_and_nothing_outside_is_touched() -> None:
     data = rows(80)
     before = torch.get_rng_state(), np.random.get_state()[1].copy()
@@ -301,6 +306,7 @@ def test_a_clone_is_unfitted_and_a_pickle_predicts_the_same(noisy: Rows, fitted:
     )
 
 
+@pytest.mark.slow
 def test_images() -> None:
     data = generate(images=48, patients=12, size=48)
     images, y = data.arrays[:, ::2, ::2, :1], data.labels
@@ -360,6 +366,7 @@ def test_a_network_of_your_own_and_ctrl_c() -> None:
         quick(network=Impatient, batch_size=16).fit(data.X, data.y)
 
 
+@pytest.mark.slow
 def test_the_recipe_is_the_default_and_needs_no_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("srjt.training.noise_rate.estimate_noise", counted)
     data = rows(240)
@@ -407,6 +414,7 @@ def test_verified_grades_reach_the_estimate() -> None:
         model.fit(X, names[y], verified=np.where(verified == "g1", "g7", verified))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", ["odds", "mlp"])
 def test_rows_of_weight_zero_teach_nothing(network: str) -> None:
     """Half of the labels are turned round: with weight 0 they are as if they were not there."""

@@ -135,6 +135,7 @@ def test_several_folds_are_compared_by_the_corrected_t_test(
     assert "the 3 folds, which have their own patients and trainings" in said
 
 
+@pytest.mark.slow
 def test_the_best_is_chosen_on_other_patients(compare: Compare, tmp_path: Path) -> None:
     """Twelve others are right at random: the best of them by the same patients looks better than
     one half."""

@@ -139,6 +139,7 @@ def test_the_best_opponent_is_chosen_by_the_other_folds() -> None:
     assert claims.differences(scores, hypothesis(minus=("p", "missing"), noises=("x",))).empty
 
 
+@pytest.mark.slow
 def test_the_test_is_nadeau_and_bengios_and_holm_counts_all_hypotheses() -> None:
     gain = [0.10, 0.11, 0.12, 0.13, 0.15]
     hosts = {("co-teaching", noise): [0.6] * 5 for noise in ("quasi:0.4", "truncated:0.4")}
@@ -156,6 +157,7 @@ def test_the_test_is_nadeau_and_bengios_and_holm_counts_all_hypotheses() -> None
     assert len(found) == 23
 
 
+@pytest.mark.slow
 def test_the_table_says_what_is_not_yet_run_and_never_leaves_a_row_out() -> None:
     empty = claims.hypotheses_table(pd.DataFrame(columns=claims.COLUMNS))
     lines = empty.splitlines()[2:]

@@ -40,6 +40,7 @@ def coverages(draws: int, *, wrong: bool, **settings: Any) -> np.ndarray:
     return np.array(found)
 
 
+@pytest.mark.slow
 def test_right_labels_are_covered_as_promised() -> None:
     """On average over calibration sets, and not by the range of all grades. The standard error of
     the mean is 0.005."""
@@ -63,6 +64,7 @@ def test_true_grades_are_covered_although_labels_are_wrong() -> None:
     assert estimated > 0.79
 
 
+@pytest.mark.slow
 def test_each_grade_is_covered() -> None:
     new, truth = simulate(4000, seed=999)
     rare = []

@@ -173,6 +173,7 @@ def assert_sides(used: Used, sides: dict[str, set[str]], *, at_least: set[str]) 
     used.clear()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["plain", *SLOW])
 def test_every_command_uses_the_side_that_it_claims(kind: str, tmp_path: Path, used: Used) -> None:
     labels, how = make_table(kind, tmp_path / "data")
@@ -216,6 +217,7 @@ def test_every_command_uses_the_side_that_it_claims(kind: str, tmp_path: Path, u
     assert_sides(used, sides, at_least={"calibrated", "decided"})
 
 
+@pytest.mark.slow
 def test_a_study_uses_the_sides_of_a_single_run(tmp_path: Path, used: Used) -> None:
     labels, how = make_table("true_grade", tmp_path / "data")
     sides, _ = sides_of(labels, how, tmp_path)
@@ -267,6 +269,7 @@ def test_a_run_gives_its_sides_to_others(tmp_path: Path, used: Used) -> None:
     assert_sides(used, sides, at_least={"trained"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["plain", SLOW[0]])
 def test_renamed_copies_of_training_samples_are_known(
     kind: str, tmp_path: Path, used: Used

@@ -357,6 +357,12 @@ def verdict(one: Hypothesis, test: PairedTest, adjusted: float, *, folds: int) -
     return "not shown" if as_claimed else "not shown; the sign is the other one"
 
 
+def p_text(p: float | None) -> str:
+    if p is None:
+        return "–"
+    return "< 0.001" if p < 0.0005 else f"{p:.3f}"
+
+
 def hypotheses_table(rows: pd.DataFrame) -> str:
     """Every hypothesis, whatever it says; those of a claim without any training in one row."""
     design = read_design()
@@ -371,7 +377,7 @@ def hypotheses_table(rows: pd.DataFrame) -> str:
             found, p, corrected = f"{test.difference:+.3f}", "–", "–"
             if test.low is not None and test.high is not None:
                 found += f" ({test.low:+.3f} to {test.high:+.3f})"
-                p, corrected = f"{test.p_value:.3f}", f"{adjusted:.3f}"
+                p, corrected = p_text(test.p_value), p_text(adjusted)
             said = verdict(one, test, adjusted, folds=len(design["folds"]))
             lines.append([about, implied, found.replace("-", "−"), p, corrected, said])
         if waiting:

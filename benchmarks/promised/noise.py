@@ -77,20 +77,31 @@ def rule_of(
 
 
 def audited_rates(
-    sample: Sample, quality: Floats, column: str, values: Ints, estimate: NoiseEstimate
+    sample: Sample,
+    quality: Floats,
+    column: str,
+    values: Ints,
+    estimate: NoiseEstimate,
+    verified: Ints,
 ) -> list[dict[str, Any]]:
     """The rows that the audit shows for each value, some with an ``interval``."""
     scores = pd.DataFrame({"patient": sample.groups, "quality": quality}).assign(
         **{column: values.astype(str)}
     )
+    if (verified >= 0).any():
+        scores["verified_grade"] = np.where(verified >= 0, verified.astype(str), "")
     low, high = estimate.rate_interval
     determined = estimate.identifiable and estimate.learnt
     return error_rates(scores, column, rates=(low, estimate.rate, high) if determined else None)
 
 
-def posterior_of(sample: Sample, estimate: NoiseEstimate) -> Floats:
+def posterior_of(sample: Sample, estimate: NoiseEstimate, verified: Ints | None = None) -> Floats:
     return true_grade_posterior(
-        sample.labels, sample.probabilities, groups=sample.groups, rate=estimate.rate
+        sample.labels,
+        sample.probabilities,
+        groups=sample.groups,
+        verified=verified,
+        rate=estimate.rate,
     )
 
 
@@ -209,8 +220,10 @@ def noise_intervals(sample: Sample, found: NoiseEstimate, setting: Setting) -> H
 def audited(setting: Setting, rng: np.random.Generator) -> Held:
     """The share of wrong labels by grade, patient and reader, and the suggestions."""
     sample = draw(setting, rng)
-    found, held = noise_of(sample), {}
-    posterior = posterior_of(sample, found)
+    verified = _verified(sample, setting.verified, rng)
+    found = noise_of(sample, verified)
+    posterior = posterior_of(sample, found, verified)
+    held = {}
     rows = np.arange(len(sample))
     quality = posterior[rows, sample.labels]
     wrong = sample.labels != sample.true
@@ -219,9 +232,9 @@ def audited(setting: Setting, rng: np.random.Generator) -> Held:
         ("patient", sample.owner),
         ("reader", sample.owner % 3),
     ):
-        shown = audited_rates(sample, quality, column, values, found)
+        shown = audited_rates(sample, quality, column, values, found, verified)
         held[f"audit-rates: {column}"] = _rates_hold(shown, wrong, column, values)
-    return held | _suggestions(sample, posterior, found)
+    return held | _suggestions(sample, posterior, found, verified)
 
 
 def _rates_hold(rows: list[dict[str, Any]], wrong: Ints, column: str, values: Ints) -> float:
@@ -236,13 +249,16 @@ def _rates_hold(rows: list[dict[str, Any]], wrong: Ints, column: str, values: In
     return float(np.mean(held)) if held else math.nan
 
 
-def _suggestions(sample: Sample, posterior: Floats, estimate: NoiseEstimate) -> Held:
-    """The share of right ones among the suggestions that contradict a label and are shown."""
+def _suggestions(
+    sample: Sample, posterior: Floats, estimate: NoiseEstimate, verified: Ints
+) -> Held:
+    """The share of right ones among the suggestions that contradict a label and are shown. A
+    verified label has none."""
     best = posterior.argmax(axis=1)
     right = suggestion_shares(
         sample.labels, sample.probabilities, best, estimate=estimate, groups=sample.groups
     )
-    shown = (best != sample.labels) & (right >= 0.5)
+    shown = (best != sample.labels) & (right >= 0.5) & (verified < 0)
     return {"suggestions": float((best == sample.true)[shown].mean())} if shown.any() else {}
 
 

@@ -170,6 +170,9 @@ def read(
         density = np.exp(-(setting.thresholds**2) / 2.0).sum() / np.sqrt(2.0 * np.pi)
         blur = setting.rate / (np.sqrt(2.0 / np.pi) * density)
         return np.searchsorted(setting.thresholds, severity + blur * rng.normal(size=size))
+    if setting.noise == "chance":  # any other grade
+        other = (true + rng.integers(1, setting.grades, size=size)) % setting.grades
+        return np.where(rng.random(size) < setting.rate, other, true)
     if setting.noise == "patient":
         patients = int(owner.max()) + 1
         wrong = (rng.random(patients) < setting.rate)[owner]

@@ -105,7 +105,23 @@ LABELS = (
     Setting(patients=1000, noise="class", rate=0.2),
     Setting(patients=300, noise="shared", rate=0.3),
 )
-AUDITS = (LABELS[0], LABELS[1], LABELS[3], LABELS[4], LABELS[8], LABELS[10], LABELS[13], LABELS[15])
+# where labels alone tell how many are wrong, where verified ones do, and where nothing does
+AUDITS = (
+    Setting(patients=300, noise="chance", rate=0.3),
+    Setting(patients=300, grades=10, noise="chance", rate=0.2),
+    Setting(patients=1000, noise="chance", rate=0.05, rare=True, network="nearly perfect"),
+    Setting(patients=150, images=4, grades=5, noise="chance", rate=0.4),
+    Setting(patients=300, rare=True, network="weak", verified=100),
+    Setting(patients=300, noise="difficulty", rate=0.2, verified=100),
+    Setting(patients=300, noise="class", rate=0.3, network="weak", verified=50),
+    Setting(patients=150, images=4, noise="patient", rate=0.2, verified=100),
+    Setting(patients=60, images=0, noise="class", rate=0.2, verified=60),
+    Setting(patients=300, grades=2, noise="class", rate=0.1, verified=100),
+    Setting(patients=600, grades=5, rare=True, network="blind", verified=100),
+    Setting(patients=300, noise="shared", rate=0.3, verified=100),
+    LABELS[0],
+    LABELS[13],
+)
 VERIFIED = (
     Setting(patients=300, verified=50, noise="class", rate=0.1),
     Setting(patients=300, verified=100),

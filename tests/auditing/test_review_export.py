@@ -79,6 +79,7 @@ def test_the_original_table_with_its_label_column_replaced(tmp_path: Path, srjt:
     assert list(tmp_path.glob(".*")) == []  # nothing half-written is left
 
 
+@pytest.mark.slow
 def test_the_printed_command_reads_the_corrected_table(tmp_path: Path, srjt: Command) -> None:
     """Image names in it are still relative to the folder of the audited table."""
     folder = make_audit(tmp_path / "audit", images=16)
@@ -97,6 +98,7 @@ def test_the_printed_command_reads_the_corrected_table(tmp_path: Path, srjt: Com
     assert "--images" not in beside
 
 
+@pytest.mark.slow
 def test_images_without_a_table_give_a_new_table(tmp_path: Path, srjt: Command) -> None:
     folder = make_audit(tmp_path / "audit", images=16, table=False)
     Reviewer(folder, "anna")(5, "accept", 0)
@@ -133,6 +135,7 @@ def test_the_spelling_of_grades_is_kept_and_any_delimiter_is_read(
     ]
 
 
+@pytest.mark.slow
 def test_what_is_refused(tmp_path: Path, srjt: Command) -> None:
     folder = make_audit(tmp_path / "audit", images=16)
     table = read_audit(folder).table

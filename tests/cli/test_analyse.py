@@ -1,6 +1,7 @@
 """``srjt analyse``: one command from a table to a page; what it does again, and what it refuses."""
 
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,15 @@ def test_one_command_makes_the_page(
     for heading in ("The data", "The model, and what it confuses", "What would help most", "Next"):
         assert f">{heading}</h2>" in index
     assert 'href="audit/audit.html"' in index
-    assert "Plain training of the same network has" in index
+    assert "--without-ids" not in index  # analyse has no such option
+    assert "needs no other files" not in index
+    assert "plain training of the same network" in index
+    # the command of the learning curve works, too
+    curve = re.findall(r"srjt study [^<]+ --learning-curve[^<]*", index)
+    assert len(curve) == 1
+    code, planned, err = command(*shlex.split(curve[0])[1:], "--dry-run")
+    assert code == 0, err
+    assert "15 runs" in planned
     # three commands, each of which works
     served: list[Any] = []
     monkeypatch.setattr(
@@ -100,6 +109,7 @@ def test_the_numbers_are_those_of_the_commands(command: Srjt, labelled: Path) ->
     assert "The model is plain training" in Path("analysis/index.html").read_text()
 
 
+@pytest.mark.slow
 def test_what_cannot_be_used_ends_it_with_the_page_of_the_inspection(
     command: Srjt, labelled: Path
 ) -> None:

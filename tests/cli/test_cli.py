@@ -204,6 +204,7 @@ def every_command() -> Iterator[tuple[list[str], Any]]:
             yield [name, verb], one
 
 
+@pytest.mark.slow
 def test_every_page_has_every_option_and_its_group_in_80_columns(command: Srjt) -> None:
     for verb, made in every_command():
         page = command.prints(*verb, "--help")

@@ -60,6 +60,7 @@ def test_inspect_shows_what_was_understood(srjt: Srjt, labels: Path) -> None:
     assert not Path("problems.csv").exists()
 
 
+@pytest.mark.slow
 def test_inspect_tells_all_problems_and_leaves_with_1(srjt: Srjt, labels: Path) -> None:
     (labels.parent / "3.png").unlink()
     (labels.parent / "4.png").write_bytes(b"")
@@ -165,6 +166,7 @@ def test_split_without_patients_warns_once(srjt: Srjt, labels: Path) -> None:
     assert err.startswith("Warning: There are no patient ids")
 
 
+@pytest.mark.slow
 def test_bad_rows_stop_a_split_or_are_skipped_and_listed(srjt: Srjt, labels: Path) -> None:
     with labels.open("a") as file:
         file.write("\n41.png,,p1\n")
@@ -176,6 +178,7 @@ def test_bad_rows_stop_a_split_or_are_skipped_and_listed(srjt: Srjt, labels: Pat
     assert [row["where"] for row in rows(Path("skipped.csv"))] == ["41.png"]
 
 
+@pytest.mark.slow
 def test_corrupt_writes_both_columns_and_says_the_rates(srjt: Srjt, labels: Path) -> None:
     out = srjt.prints("corrupt", labels, "--noise", "quasi", "--rate", 0.4, "--seed", 3)
     noisy = rows(Path("labels_quasi_0.4_seed3.csv"))
@@ -306,6 +309,7 @@ def test_an_archive_that_is_not_the_one_of_the_first_download_is_refused(
     assert not unpacked.exists()
 
 
+@pytest.mark.slow
 def test_kaggles_labels_and_images_are_counted(srjt: Srjt, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("dr/train").mkdir(parents=True)
     Path("dr/trainLabels.csv").write_text(

@@ -46,6 +46,7 @@ def test_it_names_versions_devices_and_the_cache(
     assert out.endswith("Everything that srjt needs is installed.\n")
 
 
+@pytest.mark.slow
 def test_every_extra_for_users_is_listed() -> None:
     listed = (ROOT / "pyproject.toml").read_text().partition("[project.optional-dependencies]")[2]
     provided = set(re.findall(r"^(\w+) = \[", listed.partition("\n[")[0], re.MULTILINE))
@@ -69,6 +70,7 @@ def test_a_missing_or_old_requirement_is_a_problem(monkeypatch: pytest.MonkeyPat
     assert "numpy>=1.26 is needed, 0.1 is installed" in ran(status=1)
 
 
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_written_is_a_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

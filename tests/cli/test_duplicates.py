@@ -51,6 +51,7 @@ def test_inspect_reports_both_kinds_and_draws_the_pairs(command: Srjt, twins: Pa
     assert height > 112
 
 
+@pytest.mark.slow
 def test_split_tells_the_number_of_groups_once(command: Srjt, twins: Path) -> None:
     status, _, err = command("data", "split", twins, "--out", "exact.csv")
     assert status == 0

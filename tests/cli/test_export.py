@@ -30,6 +30,7 @@ from .conftest import Srjt
 # ``srjt explain`` as a person runs it.
 
 
+@pytest.mark.slow
 def test_the_training_data_are_read_with_the_same_options(
     command: Srjt, finished: Path, labelled: Path
 ) -> None:

@@ -53,6 +53,7 @@ def next_steps(printed: str) -> list[list[str]]:
     return commands
 
 
+@pytest.mark.slow
 def test_a_table_is_read_once(command: Srjt, awkward: Path) -> None:
     code, out, _ = command("data", "inspect", awkward.name)
     assert code == 1  # some samples cannot be used

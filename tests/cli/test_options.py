@@ -64,6 +64,7 @@ def test_an_unknown_keyword_suggests_the_nearest(
         function(finished, labelled, decodng="median")
 
 
+@pytest.mark.slow
 def test_python_and_the_command_line_give_the_same_answers(
     command: Srjt, finished: Path, labelled: Path
 ) -> None:
@@ -96,6 +97,7 @@ def test_python_and_the_command_line_give_the_same_answers(
     assert np.allclose(typed["p_0"], called["p_0"].astype(float), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_former_name_of_an_option_works_with_a_warning(
     command: Srjt, finished: Path, labelled: Path
 ) -> None:
@@ -110,6 +112,7 @@ def test_the_former_name_of_an_option_works_with_a_warning(
     assert "--optimise" not in command.prints("predict", "--help")
 
 
+@pytest.mark.slow
 def test_an_aspect_of_ones_own_is_an_option(
     command: Srjt, finished: Path, labelled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,6 +44,7 @@ def test_a_folder(command: Srjt, finished: Path, labelled: Path) -> None:
     assert out.startswith(f"{title}. ")
 
 
+@pytest.mark.slow
 def test_one_image_several_and_a_table_give_the_same(
     command: Srjt, finished: Path, labelled: Path
 ) -> None:
@@ -169,6 +170,7 @@ def test_formulas_in_file_names_are_reported(command: Srjt, finished: Path, labe
     assert read()["image"].tolist() == [name]  # the name of a file must stay its name
 
 
+@pytest.mark.slow
 def test_file_names_of_any_bytes_get_a_sentence(
     command: Srjt, finished: Path, labelled: Path
 ) -> None:
@@ -347,6 +349,7 @@ def other(finished: Path, tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("terminal")
 def test_two_runs(command: Srjt, finished: Path, other: Path) -> None:
     out = command.prints("compare", finished, other, "--out", "c.json", "--html", "c.html")
@@ -365,6 +368,7 @@ def test_two_runs(command: Srjt, finished: Path, other: Path) -> None:
         assert (code, "--force" in err) == (2, True)
 
 
+@pytest.mark.slow
 def test_bad_input(command: Srjt, finished: Path, other: Path, labelled: Path) -> None:
     for arguments, about in (
         ((finished,), "too_few"),
@@ -396,6 +400,7 @@ def test_a_page_of_predictions(command: Srjt, finished: Path, labelled: Path) ->
     assert "<b>much" not in page
 
 
+@pytest.mark.slow
 def test_a_page_of_an_evaluation(command: Srjt, finished: Path, labelled: Path) -> None:
     out = command.prints("evaluate", finished, labelled, "--side", "test", "--html", "found.html")
     assert "The page is in found.html." in out
@@ -456,6 +461,7 @@ def held_out(command: Srjt, labelled: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("terminal")
 def test_refer_at_a_sensitivity_and_abstain(command: Srjt, finished: Path, held_out: Path) -> None:
     out = command.prints(
@@ -503,6 +509,7 @@ def test_refer_at_a_sensitivity_and_abstain(command: Srjt, finished: Path, held_
     assert table["patient"].tolist() == pd.read_csv(held_out)["patient"].tolist()
 
 
+@pytest.mark.slow
 def test_a_key_of_two_columns_and_columns_to_keep(
     command: Srjt, finished: Path, held_out: Path
 ) -> None:

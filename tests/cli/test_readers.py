@@ -136,6 +136,7 @@ def test_a_worklist_needs_a_number(command: Srjt, table: Path) -> None:
     assert "One more reading of these helps most" in command("readers", table, "--next", 3)[1]
 
 
+@pytest.mark.slow
 def test_a_language_model_is_one_more_reader(command: Srjt, table: Path, tmp_path: Path) -> None:
     """Its answers are kept with the readings, and --next-for asks for what tells of the readers."""
     items = pd.read_csv(table)["image"].drop_duplicates()
@@ -163,6 +164,7 @@ def test_nothing_is_left_to_read(command: Srjt, tmp_path: Path) -> None:
     assert not (tmp_path / "o" / "worklist.csv").exists()
 
 
+@pytest.mark.slow
 def test_where_everybody_has_read_everything_a_new_reader_is_asked(
     command: Srjt, tmp_path: Path
 ) -> None:
@@ -254,6 +256,7 @@ ALONE = SINGLE.assign(reader="alone", image="other-" + SINGLE["image"])
 SAME = simulated().drop_duplicates("image").assign(reader="same", grade=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("frame", "sentence"),
     [
@@ -313,6 +316,7 @@ def test_tables_that_cannot_be_read_are_one_sentence(
     command.fails(about, says, "readers", path)
 
 
+@pytest.mark.slow
 def test_inspect_recognises_both_forms(command: Srjt, tmp_path: Path) -> None:
     long = simulated()
     wide = (

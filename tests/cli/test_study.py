@@ -119,11 +119,13 @@ def test_a_study_from_plan_to_table(study: Srjt, command: Srjt) -> None:
         )
 
 
+@pytest.mark.slow
 def test_the_plan_with_its_time(study: Srjt) -> None:
     assert "\n2 trainings: about " in study.prints("--fold", 0, "--time")
     assert not Path("study").exists()
 
 
+@pytest.mark.slow
 def test_the_plan_of_the_papers_tables_says_how_many_runs_and_how_long(command: Srjt) -> None:
     command.prints("data", "synthetic", "data", "--images", 60, "--patients", 20, "--size", 32)
     out = command.prints("study", "data/labels.csv", "--preset", "limuc", "--dry-run")
@@ -136,6 +138,7 @@ def test_the_plan_of_the_papers_tables_says_how_many_runs_and_how_long(command: 
     assert "co-teaching:select=soft,update=soft │ 20" in text
 
 
+@pytest.mark.slow
 def test_file_options_and_preset_say_the_same(
     study: Srjt, command: Srjt, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -86,6 +86,7 @@ def assert_naive(out: str, table: pd.DataFrame) -> None:
     assert out.lower().count("mean absolute error") == 2  # the verdict and its number: no other one
 
 
+@pytest.mark.slow
 def test_the_next_command_repeats_how_the_data_were_read(command: Srjt, labelled: Path) -> None:
     pd.read_csv(labelled).rename(columns={"image": "the file"}).to_csv("table.csv", index=False)
     read = ["--images", labelled.parent, "--image-column", "the file"]
@@ -119,6 +120,7 @@ def test_the_data_s_own_split_is_used_unless_told_otherwise(command: Srjt, label
     assert len(pd.read_csv("run/history.csv")) == 120
 
 
+@pytest.mark.slow
 def test_folds_by_patient(command: Srjt, labelled: Path) -> None:
     arguments = [a for a in TRAIN if a != "--official-split"]
     command.prints("train", labelled, "--out", "run", *arguments, "--fold", 1, "--folds", 4)
@@ -152,6 +154,7 @@ def test_a_split_file_and_images_that_are_skipped(command: Srjt, labelled: Path)
     assert sum(json.loads(Path("run/run.json").read_text())["data"]["samples"].values()) == 119
 
 
+@pytest.mark.slow
 def test_settings_are_layered_and_saved(command: Srjt, labelled: Path) -> None:
     Path("run.yaml").write_text(
         "method: co-teaching+ours\nweight_decay: 1e-3\nseed: 3\nmethod_options: {ramp_epochs: 2}\n"
@@ -163,6 +166,7 @@ def test_settings_are_layered_and_saved(command: Srjt, labelled: Path) -> None:
     assert config["method_options"] == {"ramp_epochs": 2, "per_class": True}
 
 
+@pytest.mark.slow
 def test_a_transition_matrix_from_a_file(command: Srjt, labelled: Path) -> None:
     matrix = np.full((4, 4), 0.1) + 0.6 * np.eye(4)
     np.savetxt("matrix.csv", matrix, delimiter=",")
@@ -326,6 +330,7 @@ def test_it_prints_the_plan_and_writes_nothing(labels: Path, tmp_path: Path) -> 
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("features", [False, True])
 def test_the_time_is_measured_without_a_trace(features: bool) -> None:
     data = srjt.data.synthetic.generate(images=50, patients=10, size=32)

@@ -213,6 +213,7 @@ def test_nearly_identical_images_are_grouped_on_request(files: Manifest, tmp_pat
     assert exact[8] == "s8"
 
 
+@pytest.mark.slow
 def test_images_of_one_patient_may_be_alike(files: Manifest, tmp_path: Path) -> None:
     """Both are on one side of every split anyway: nothing is reported."""
     mirrored(tmp_path / "7.png").save(tmp_path / "8.png")

@@ -89,6 +89,7 @@ def said(reading: Manifest) -> list[str]:
     return [note for note in reading.report.notes if note.startswith("patient:")]
 
 
+@pytest.mark.slow
 def test_images_of_one_patient_stay_together(tmp_path: Path) -> None:
     suffixes = ("", ".dcm", ".dcm")  # some without
     names = {f"{k % 2}/{k}{suffixes[k % 3]}": f" id {k // 4} " for k in range(40)}

@@ -83,6 +83,7 @@ def test_names_without_a_suffix_are_found_in_a_folder_of_any_name(make: Make) ->
     assert found.unusable == []
 
 
+@pytest.mark.slow
 def test_a_column_that_may_be_the_patients_is_named_and_not_assumed(make: Make) -> None:
     cases = [f"F{row // 2}" for row in range(40)]
     path = make(patient=None, Fall=cases, eye=["l", "r"] * 20, visit=list(range(40)))
@@ -115,6 +116,7 @@ def test_the_line_of_a_typing_error_is_named(make: Make) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_grade_that_does_not_occur_is_no_typing_error(make: Make) -> None:
     cells = ["5" if cell == "3" else cell for cell in graded()]
     found = inspect_source(make(grade=cells), {})
@@ -173,6 +175,7 @@ def test_without_images_and_grades_both_are_said(make: Make) -> None:
         inspect_source(path, {})
 
 
+@pytest.mark.slow
 def test_shapes_that_a_square_would_change_are_said(make: Make) -> None:
     sentence = "In 100% of the images one side is more than a quarter longer"
     assert any(

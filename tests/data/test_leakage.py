@@ -100,6 +100,7 @@ def changed(pixels: npt.NDArray[np.uint8], how: str) -> npt.NDArray[np.uint8]:
     return np.asarray(Image.open(file))
 
 
+@pytest.mark.slow
 def test_copies_of_training_images_are_found() -> None:
     data = srjt.data.synthetic.generate(images=60, patients=20, size=200)
     assert data.arrays is not None
@@ -112,6 +113,7 @@ def test_copies_of_training_images_are_found() -> None:
         assert len(find_copies(traces, copied, patients=training.patients).copies) >= 18, how
 
 
+@pytest.mark.slow
 def test_a_run_in_a_folder_refuses_rounded_training_rows(tmp_path: Path) -> None:
     """Six columns, other ids, four digits: a run accepted them, promised a coverage of 0.9 and had
     0.54."""

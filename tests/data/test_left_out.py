@@ -53,6 +53,7 @@ def test_a_selection_is_a_data_set_of_its_own() -> None:
     assert twice.left_out_rows["id"].tolist() == [whole.ids[3], whole.ids[0]]
 
 
+@pytest.mark.slow
 def test_a_missing_file_and_a_missing_grade_move_nobody(labels: Path, tmp_path: Path) -> None:
     whole = srjt.data.read(labels)
     part = sides_by_id(whole)

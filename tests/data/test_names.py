@@ -59,6 +59,7 @@ def test_a_name_without_a_partner_is_an_error_with_examples_of_both_sides() -> N
         join_all_names(["a", "b"], ["a"], wanted_in="ours", known_in="theirs")
 
 
+@pytest.mark.slow
 def test_many_names_with_the_same_file_name_are_joined_at_once() -> None:
     count = 20_000
     wanted = [f"patient{row}/image.dcm" for row in range(count)]

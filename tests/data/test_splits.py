@@ -56,6 +56,7 @@ def test_no_patient_on_two_sides_every_sample_tested_once_row_order_irrelevant(
         assert set(np.array(whole.ids)[split.test]) == set(np.array(shuffled.ids)[again.test])
 
 
+@pytest.mark.slow
 def test_every_part_gets_its_share_of_each_highest_grade_and_of_images() -> None:
     generator = np.random.default_rng(0)
     patients, grades = [], []

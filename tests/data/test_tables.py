@@ -376,6 +376,7 @@ def test_what_is_written_is_read_back_from_any_folder(tmp_path: Path) -> None:
     assert again.paths[0].samefile(tmp_path / "data/x/a.png")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error::pandas.errors.PerformanceWarning")
 def test_columns_are_not_added_to_a_table_one_by_one() -> None:
     """Each insertion copies the names of all columns: ten thousand took minutes; pandas warns from

@@ -30,6 +30,7 @@ def with_skill(skill: float, *, seed: int = 0, labels: int = 0, **facts: Any) ->
     return made_run(held_out={"test": replace(same, probabilities=p.astype(np.float32))})
 
 
+@pytest.mark.slow
 def test_a_better_run_is_found_and_the_intervals_contain_the_differences() -> None:
     found = compare(with_skill(1.0, seed=1), with_skill(3.0, seed=2), resamples=400)
     assert repr(found).startswith("<Comparison: ")
@@ -91,6 +92,7 @@ def test_a_grade_of_fewer_than_ten_patients_leaves_means_over_grades_without_an_
         assert len(said) == too_rare
 
 
+@pytest.mark.slow
 def test_runs_that_do_not_differ_are_seldom_found_to() -> None:
     """Five patients whose images stand and fall together: percentiles of so few draws are far too
     short."""

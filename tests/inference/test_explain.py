@@ -65,6 +65,7 @@ def test_neighbours_are_other_training_images(run: Trained, data: Manifest) -> N
     assert data.ids[rows[6]] not in {found.training.ids[place] for place in found.neighbours[6]}
 
 
+@pytest.mark.slow
 def test_rows_of_features_have_no_places() -> None:
     features = srjt.data.from_arrays(np.random.default_rng(0).normal(size=(40, 5)), [0, 1] * 20)
     run = srjt.train(features, epochs=1, noise_rate=0.1)

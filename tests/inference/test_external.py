@@ -72,6 +72,7 @@ def test_a_part_of_it_recalibrates_the_rest(run: Trained, features: Manifest) ->
     assert section.text[-1].startswith(f"Recalibrated on {part.sum()} samples: ")
 
 
+@pytest.mark.slow
 def test_the_own_test_side_is_not_elsewhere_and_a_share_is_for_evaluate(
     run: Trained, features: Manifest
 ) -> None:
@@ -93,6 +94,7 @@ def test_a_share_of_the_patients(features: Manifest) -> None:
         share_of_patients(features.select(np.arange(4)), 0.5)
 
 
+@pytest.mark.slow
 def test_other_images_of_training_patients_are_reported(run: Trained, features: Manifest) -> None:
     rows = np.flatnonzero(np.isin(features.ids, run.training_ids))[:40]
     shared = features.table["patient"].iloc[rows[0]]

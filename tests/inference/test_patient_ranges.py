@@ -218,7 +218,9 @@ def test_the_conservative_range_allows_for_every_label_of_a_patient() -> None:
     assert rule.assumptions == (Assumption(kind="near"),)
 
 
-@pytest.mark.parametrize("pool", [None, "highest", "mean", "learned"])
+@pytest.mark.parametrize(
+    "pool", [None, "highest", "mean", pytest.param("learned", marks=pytest.mark.slow)]
+)
 def test_predict_and_evaluate_per_image_or_patient(
     run: Trained, features: Manifest, pool: Any
 ) -> None:
@@ -255,6 +257,7 @@ def test_predict_and_evaluate_per_image_or_patient(
     assert found.to_dict()["ranges"]["promise"] == promise
 
 
+@pytest.mark.slow
 def test_per_other_columns_needs_samples_that_have_them(run: Trained, features: Manifest) -> None:
     sides = folds(features)[0]
     validation, test = features.select(sides.validation), features.select(sides.test)
@@ -285,6 +288,7 @@ def test_per_other_columns_needs_samples_that_have_them(run: Trained, features: 
         srjt.predict(run, test, calibrate_on=without, **how)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("per", [(), ("patient",)])
 def test_for_each_value_of_a_column_and_each_grade(
     run: Trained, features: Manifest, per: Any

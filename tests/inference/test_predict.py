@@ -108,6 +108,7 @@ def test_evaluate_agrees_with_the_training(
     assert sum(b["samples"] for b in as_dict["calibration"]) == len(test)
 
 
+@pytest.mark.slow
 def test_runs_and_data_may_be_paths(
     image_folder: Path, image_run: Trained, data: Any, labels: Path
 ) -> None:
@@ -166,6 +167,7 @@ def test_what_is_said_is_what_was_done(run: Trained, features: Manifest) -> None
     )
 
 
+@pytest.mark.slow
 def test_what_was_not_asked_for_is_not_said(run: Trained, features: Manifest) -> None:
     few = features.select(np.arange(8))
     run = replace(run, config=run.config.replace(precision="tf32"))  # which a CPU does not have
@@ -240,9 +242,11 @@ def test_samples_with_another_scale_are_refused(run: Trained, features: Manifest
     "how",
     [
         {"per": "patient", "pool": "mean"},
-        {"per": ("patient", "eye"), "pool": "learned"},
-        {"per": ("patient", "eye"), "coverage": 0.9},
-        {"decoding": "expected", "network": "ensemble", "refer_from": 2},
+        pytest.param({"per": ("patient", "eye"), "pool": "learned"}, marks=pytest.mark.slow),
+        pytest.param({"per": ("patient", "eye"), "coverage": 0.9}, marks=pytest.mark.slow),
+        pytest.param(
+            {"decoding": "expected", "network": "ensemble", "refer_from": 2}, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_the_expected_error_is_that_of_the_same_answers(

@@ -256,6 +256,7 @@ def test_labels_of_rare_grades_that_may_be_the_common_one_do_not_make_ranges_nar
     assert by_one_rate < taken.thresholds[0] < default.thresholds[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("per", [(), ("patient",)])
 @pytest.mark.parametrize("by", [None, "grade"])
 def test_the_default_is_never_narrower_than_labels_taken_as_right(per: Any, by: Any) -> None:
@@ -388,6 +389,7 @@ def test_unknown_noise_recalibrates_no_further_than_each_plausible_noise_demands
     assert (found.basis, found.wrong_labels) == ("noise", (0.0, 0.3))
 
 
+@pytest.mark.slow
 def test_the_noise_of_a_run_is_estimated_once(
     run: Trained, features: Manifest, monkeypatch: Any
 ) -> None:
@@ -421,6 +423,7 @@ def test_recalibration_is_used_and_can_be_turned_off(run: Trained, features: Man
     assert (before.recalibration, after.recalibration) == (None, fitted.recalibration)
 
 
+@pytest.mark.slow
 def test_a_run_without_a_validation_side_says_what_to_do(run: Trained, features: Manifest) -> None:
     bare = replace(run, held_out={})
     assert srjt.predict(bare, features).attrs["how"]["recalibration"] is None

@@ -62,6 +62,7 @@ def test_a_grade_of_fewer_than_ten_patients_leaves_means_over_grades_without_an_
             assert [math.isnan(end) for end in ends] == [metric.per_grade] * 4
 
 
+@pytest.mark.slow
 def test_the_site_whose_labels_are_a_grade_too_high_is_the_worst() -> None:
     found = judged(by=("site", "eye"), shifted="c")
     assert str(found.worst) == "site c"
@@ -299,6 +300,7 @@ def test_what_cannot_be_grouped_is_one_sentence(
         names(values, by)
 
 
+@pytest.mark.slow
 def test_evaluate_by_columns(run: Trained, features: Manifest) -> None:
     data = features.select(np.arange(600) >= 300)
     with warnings.catch_warnings():

@@ -131,6 +131,7 @@ def test_labels_that_are_right_have_no_interval_of_width_0() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_network_that_is_immune_to_shared_errors_is_in_the_bounds() -> None:
     """It may be right where all readers are wrong together: better than either extreme says."""
     _, answer, readings = simulated(60, 3, seed=4, wrong=0.5)
@@ -156,6 +157,7 @@ def test_labels_of_all_make_the_interval_of_a_few_verified_ones_shorter() -> Non
     assert judged(answer, label, verified=few) is None
 
 
+@pytest.mark.slow
 def test_readings_of_all_make_it_shorter_than_the_labels_do() -> None:
     true, answer, readings = simulated(1500, 3, seed=5, wrong=0.4)
     label = readings.grade[:1500]  # of the first reader

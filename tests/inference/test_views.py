@@ -145,6 +145,7 @@ def test_tables_and_judgements_say_how_many_views_they_are_of(
     assert predict(sided, data.manifest, views=10).attrs["how"]["views"] == 5
 
 
+@pytest.mark.slow
 def test_a_second_centre_and_the_own_test_side_are_of_one_view(image_run: Trained) -> None:
     """The run keeps one view of its test side, so more of the others would not be a comparison."""
     other = srjt.data.synthetic.generate(images=40, patients=10, size=SIZE, seed=9)

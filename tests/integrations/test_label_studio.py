@@ -134,6 +134,7 @@ def test_other_json_files_are_no_tables(tmp_path: Path) -> None:
         srjt.data.read(path)
 
 
+@pytest.mark.slow
 def test_tasks_show_the_most_doubtful_labels_first(tmp_path: Path) -> None:
     audit = read_audit(make_audit(tmp_path / "audit"))
     table, folder = doubtful_labels(audit, limit=10)

@@ -70,6 +70,7 @@ def official_features(x: Tensor, state: dict[str, Tensor], name: str) -> Tensor:
     return x.mean((2, 3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "keys"), [("resnet18", 102), pytest.param("resnet50", 267, marks=pytest.mark.slow)]
 )

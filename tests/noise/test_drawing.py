@@ -139,6 +139,7 @@ def share_of(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("truth", "longest"),
     [("doubt", 0.75), ("too sure", 0.97), ("useless", 1.03), ("misleading", 1.06), ("hidden", 0.9)],

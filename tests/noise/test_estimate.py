@@ -149,6 +149,7 @@ def test_a_form_without_limit_must_gain_ten_units_of_held_out_likelihood(samples
     assert "raised" not in found.held_out
 
 
+@pytest.mark.slow
 def test_readers_who_err_at_boundaries_look_like_unclear_images() -> None:
     """The rate is not determined, and the interval reaches from no errors to every label that is
     not the likeliest."""
@@ -286,6 +287,7 @@ def test_more_samples_settle_the_form_and_narrow_the_interval_around_the_truth()
     assert high - low < few[1] - few[0]
 
 
+@pytest.mark.slow
 def test_of_two_grades_there_is_one_form() -> None:
     rng = np.random.default_rng(0)
     grade = rng.integers(0, 2, 1500)
@@ -396,6 +398,7 @@ def test_without_labels_no_form_is_likelier_than_another(quasi) -> None:
         )
 
 
+@pytest.mark.slow
 def test_copies_that_weigh_half_have_the_likelihood_of_one(quasi) -> None:
     """A part that is held out takes as much weight away as its labels have."""
     label, p = quasi[0][:405], quasi[1][:405]
@@ -454,6 +457,7 @@ def test_the_weights_of_forms_contain_the_sampling_error_of_patients_and_the_mis
     np.testing.assert_allclose(weights, expected, atol=0.03)
 
 
+@pytest.mark.slow
 def test_the_model_uses_five_thousand_labels_at_most(
     two_grades, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -466,6 +470,7 @@ def test_the_model_uses_five_thousand_labels_at_most(
     assert found.cells.counts.sum() == pytest.approx(5000)
 
 
+@pytest.mark.slow
 def test_the_upper_end_counts_patients(two_grades) -> None:
     """Three labels of a patient that are wrong together tell as much as one."""
     label, p, owner = two_grades
@@ -545,6 +550,7 @@ def test_two_readings_tell_how_much_of_the_doubt_is_the_readers() -> None:
         estimate_noise(label, p, second=second[:5])
 
 
+@pytest.mark.slow
 def test_second_labels_weigh_as_patients_do(two_grades) -> None:
     """Labels of which two tell as much as one have half the log-likelihood."""
     label, p, owner = two_grades
@@ -559,6 +565,7 @@ def test_second_labels_weigh_as_patients_do(two_grades) -> None:
     assert odds[1] == pytest.approx(odds[0] / 2)
 
 
+@pytest.mark.slow
 def test_errors_that_two_readers_share_are_in_the_rate_and_up_to_once_in_its_interval(
     two_grades, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -629,6 +636,7 @@ def test_bounds_where_fewer_labels_have_a_grade_than_are_wrong() -> None:
     assert (likeliest[0, 1, 1], likeliest[1, 1, 0]) == (0.5, 0.5)
 
 
+@pytest.mark.slow
 def test_where_the_rate_is_not_determined_shares_allow_for_all_of_its_interval() -> None:
     """What a label says of the shares is known up to as many labels as may be wrong."""
     rng = np.random.default_rng(1)
@@ -643,6 +651,7 @@ def test_where_the_rate_is_not_determined_shares_allow_for_all_of_its_interval()
     assert (found.transition_interval[1].diagonal() == 1.0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("form", "seed"), [("boundary", 2), ("banded", 3), ("banded", 2)])
 def test_held_out_labels_have_the_mean_probability_over_the_posterior(form: str, seed: int) -> None:
     """Of one part nothing is held out, so the posterior is that of the fit; by many draws."""
@@ -696,6 +705,7 @@ def test_a_rate_that_is_not_determined_is_weighted_by_how_common_it_is() -> None
     assert 1.0 - np.trace(found.joint) == pytest.approx(0.2)
 
 
+@pytest.mark.slow
 def test_the_guess_is_used_where_the_rate_is_not_determined(
     two_grades, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -136,6 +136,7 @@ def test_any_quality_lies_between_0_and_1(
         assert ((quality >= 0) & (quality <= 1 + 1e-12)).all()
 
 
+@pytest.mark.slow
 def test_the_quality_of_a_verified_label_is_known() -> None:
     labels = np.array([0, 0, 1, 1, 1, 0] * 20)
     probabilities = np.array(
@@ -287,6 +288,7 @@ def test_inverse_weights_are_unbiased() -> None:
     assert judging.inverse_weights(np.arange(2), np.full((2, 2), 0.25)) is None
 
 
+@pytest.mark.slow
 def test_an_estimate_with_its_interval() -> None:
     rng = np.random.default_rng(0)
     true = rng.integers(0, 4, 400)

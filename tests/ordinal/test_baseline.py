@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
+from typing import get_args
 
 import numpy as np
 import pytest
 
-from srjt.ordinal import PURPOSES, Purpose
+from srjt.ordinal import Purpose
 from srjt.ordinal.baseline import Gain, gain_over_one_grade, one_grade
 from srjt.ordinal.metrics import METRICS, naive_baseline
 
 TRAINING = [8, 5, 4, 1]  # the most frequent grade is not the median
 
 
-@pytest.mark.parametrize("purpose", PURPOSES)
+@pytest.mark.parametrize("purpose", get_args(Purpose))
 def test_the_one_grade_has_the_scores_of_the_naive_baseline(purpose: Purpose) -> None:
     counts = np.array([4, 5, 2, 3])
     confusion = np.zeros((4, 4))
@@ -42,7 +43,7 @@ def test_the_rule(score: float, naive: float, low: float, verdict: str) -> None:
         assert Gain(metric="accuracy", score=1 - score, naive=1 - naive, low=low).verdict == verdict
 
 
-@pytest.mark.parametrize("purpose", PURPOSES)
+@pytest.mark.parametrize("purpose", get_args(Purpose))
 def test_scores_and_verdict_of_answers(purpose: Purpose) -> None:
     rng = np.random.default_rng(0)
     labels = rng.choice(4, 200, p=np.array(TRAINING) / 18)
@@ -107,6 +108,7 @@ def test_patients_count_not_images() -> None:
     assert math.isnan(gain_over_one_grade(labels, labels, groups=skewed, **told).low)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("images", [1, 5])
 def test_answers_that_gain_nothing_are_seldom_called_better(images: int) -> None:
     """Half of the labels are 0: always 1 is as near as always 0, the one grade. One-sided, 2.5 %

@@ -106,6 +106,7 @@ def test_few_labels_or_patients_change_nothing() -> None:
     assert calibration.choose_recalibration(confident[:100], y[:100], groups=nineteen) is None
 
 
+@pytest.mark.slow
 def test_patients_are_held_out_whole() -> None:
     """Twenty patients with ten copies of one image: of nine copies the tenth could be learnt by
     heart."""
@@ -123,6 +124,7 @@ def test_patients_are_held_out_whole() -> None:
         assert calibration.choose_recalibration(copies, labels) is not None
 
 
+@pytest.mark.slow
 def test_a_gain_within_one_standard_error_changes_nothing() -> None:
     """Probabilities that mean what they say: a temperature gains something by chance in about one
     of five sets."""
@@ -304,6 +306,7 @@ def hits(*, by_patient: bool, repeats: int, coverage: float) -> int:
     return count
 
 
+@pytest.mark.slow
 def test_the_promise_is_kept_for_a_random_image_of_a_new_patient() -> None:
     found = hits(by_patient=True, repeats=1000, coverage=0.8)
     # the promise, and the theorem's upper end: 2 / 26 more

@@ -18,6 +18,7 @@ PAIRS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(pairs=PAIRS)
 def test_shares_agree_with_scikit_learn_and_lie_in_their_intervals(pairs: list) -> None:
     positive, referred, patients = (np.array(column) for column in zip(*pairs, strict=True))
@@ -98,6 +99,7 @@ def test_a_perfect_share_is_not_certain_and_depends_on_the_patients() -> None:
     assert decisions.proportion_interval([True] * 1000, groups=["one"] * 1000) == (1.0, 0.0, 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.7, 0.95])
 def test_intervals_cover_the_share_of_patients_who_differ(share: float) -> None:
     """30 patients with one to eight images each; images of a patient are alike (beta-binomial)."""
@@ -133,6 +135,7 @@ def test_the_threshold_reaches_its_sensitivity_and_no_higher_one_does(
         assert threshold == s.min()
 
 
+@pytest.mark.slow
 def test_the_sensitivity_is_that_of_new_patients() -> None:
     """Twenty patients whose images resemble each other."""
     rng, found = np.random.default_rng(0), []

@@ -80,6 +80,7 @@ def test_for_two_grades_the_threshold_is_the_best_of_all(seed: int, samples: int
         assert mine == pytest.approx(np.nanmax(values))
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10**6), st.integers(3, 6), st.integers(2, 60))
 def test_fitted_thresholds_are_never_worse_than_rounding(
     seed: int, classes: int, samples: int
@@ -260,6 +261,7 @@ def draw_patients(
     return p / p.sum(axis=1, keepdims=True), units, grade
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("worst", [True, False])
 def test_the_fit_is_at_least_as_likely_as_the_fixed_rules_on_new_patients(worst: bool) -> None:
     rng = np.random.default_rng(5)
@@ -274,6 +276,7 @@ def test_the_fit_is_at_least_as_likely_as_the_fixed_rules_on_new_patients(worst:
     assert likelihood("learned") > likelihood("mean") - 0.01
 
 
+@pytest.mark.slow
 def test_certain_probabilities_are_labels_and_few_patients_stay_near_the_prior() -> None:
     p, units, grade = draw_patients(np.random.default_rng(2), 40, worst=True)
     by_grade, by_probability = (

@@ -113,6 +113,7 @@ def test_the_percentiles_of_few_patients_are_those_of_students_interval(patients
     assert found == pytest.approx((1.0, 1.0 - half, 1.0 + half), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_intervals_of_few_patients_hold_the_truth() -> None:
     """Of eight patients with 20 images: 89 % of the plain percentile intervals of this simulation
     held it."""
@@ -297,6 +298,7 @@ def test_a_rare_grade_that_is_absent_is_in_the_interval_of_macro_averages() -> N
     assert more.low == pytest.approx(found.low, abs=0.03)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["accuracy", "mae", "macro_f1", "qwk"])
 def test_intervals_hold_where_errors_are_rare(name: str) -> None:
     """40 patients with 3 % errors: plain percentiles held the truth in 0.70 of such samples."""

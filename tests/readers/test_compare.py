@@ -53,6 +53,7 @@ def test_few_patients_show_nothing(patients: int) -> None:
     assert (f"not shown with {patients} patient" in found.sentence) == (patients < TOO_FEW)
 
 
+@pytest.mark.slow
 def test_a_copy_of_a_reader_equals_that_reader() -> None:
     readings, _, table = make()
     row = compare_network(readings, table[1], resamples=50).by_reader.set_index("reader").loc["r1"]
@@ -68,6 +69,7 @@ def test_a_copy_of_a_reader_equals_that_reader() -> None:
     assert "κ differs by" in alike.sentence
 
 
+@pytest.mark.slow
 def test_non_inferiority_is_judged_by_the_whole_interval() -> None:
     """The lower end is below the margin, or above it."""
     readings, _, table = make(readers=4)
@@ -78,6 +80,7 @@ def test_non_inferiority_is_judged_by_the_whole_interval() -> None:
     assert compare_network(*compared, margin=-1.1 * low, resamples=200).not_inferior
 
 
+@pytest.mark.slow
 def test_a_patient_with_most_items_makes_the_interval_wider() -> None:
     """Ends are those of effective patients: of 30, one with 60 of 89 items."""
     readings, _, table = make(items=89)
@@ -122,6 +125,7 @@ def test_few_patients_move_the_limit_by_students_quantile() -> None:
     assert distance_at_limit(0.3, 0.0, patients=10, level=0.95) == pytest.approx(0.3)
 
 
+@pytest.mark.slow
 def test_a_network_that_never_errs_is_not_certain() -> None:
     """Of four errors more, each by what one lowers κ, nothing would be known."""
     readings, true, table = make(error=0.1)

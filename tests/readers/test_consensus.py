@@ -70,6 +70,7 @@ def test_it_beats_the_median_vote_and_is_calibrated() -> None:
     assert np.abs(found.grade - true).mean() == pytest.approx(found.risk.mean(), abs=0.05)
 
 
+@pytest.mark.slow
 def test_the_reader_who_reads_higher_is_found() -> None:
     found = consensus(make(items=600, bias=0.8)[0])
     assert found.bias.argmax() == 0
@@ -178,6 +179,7 @@ def test_five_thousand_readers_with_three_readings_each() -> None:
     assert (found.grade == true)[several].mean() > 0.9
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(st.integers(0, 10_000))
 def test_names_and_order_do_not_matter(seed: int) -> None:
@@ -313,6 +315,7 @@ def test_copies_of_an_image_tell_nothing_new_of_the_readers() -> None:
         assert narrow < 0.8 * one  # so the test can fail
 
 
+@pytest.mark.slow
 def test_one_image_per_patient_changes_nothing() -> None:
     readings = make(items=20)[0]
     names = [f"patient {i:02d}" for i in range(20)]
@@ -432,6 +435,7 @@ def read(*grades: np.ndarray, pairs: list[tuple[int, int]] | None = None) -> Rea
     return of(item, reader, np.stack(grades)[reader, item], classes=4, readers=names)
 
 
+@pytest.mark.slow
 def test_of_two_readers_either_may_be_the_one_who_is_right() -> None:
     rng = np.random.default_rng(0)
     true = rng.integers(0, 4, size=400)
@@ -519,6 +523,7 @@ def test_a_reference_shows_how_many_errors_readers_share() -> None:
     assert errors[1] > errors[0] + 0.15  # so the test can fail
 
 
+@pytest.mark.slow
 def test_shared_errors_widen_the_interval_of_the_consensus_by_their_largest_share() -> None:
     readings = make(items=60)[0]
     none, half = (consensus(readings, shared_errors=amount) for amount in (0.0, 0.5))
@@ -550,6 +555,7 @@ def test_a_hard_item_has_three_times_the_spread() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_doubt_of_readers_of_whom_nothing_is_known_is_not_averaged_away() -> None:
     readings = make(items=60, seed=1)[0]
     found = variants.fit_variants(evidence_of(readings, repeats="one reading"))

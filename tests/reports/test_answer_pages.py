@@ -44,7 +44,7 @@ def data(run_with_images: Path) -> Manifest:
     "options",
     [
         {},
-        {"per": "patient", "coverage": 0.9, "pool": "mean"},
+        pytest.param({"per": "patient", "coverage": 0.9, "pool": "mean"}, marks=pytest.mark.slow),
         {"coverage": 0.9, "decoding": "argmax"},
         {"refer_from": "severe", "abstain": 0.2, "views": 2},
     ],
@@ -211,6 +211,7 @@ def _tables(page: Page) -> dict[str, Any]:
     return {table.title: table for section in all_sections(page) for table in section.tables}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("truth", [True, False])
 def test_a_held_out_side_is_judged_by_its_true_grades_where_they_are_known(truth: bool) -> None:
     side = drawn_side(300, wrong=0.3, truth=truth)

@@ -248,6 +248,10 @@ def test_the_files_for_a_journal_are_plain(folder: Path) -> None:
     assert (page, text) == (folder / "claim.html", folder / "claim.md")
     written = page.read_text()
     assert not re.search("<script|<style|style=|<svg|<b>moderate", written)
+    assert not re.search("[0-9a-f]{9}", written.split("</head>")[1])  # a phone can break a hash
+    digest = json.loads((folder / "summary.json").read_text())["files"]["weights.safetensors"]
+    assert digest in written.replace("<wbr>", "")
+    assert digest in text.read_text()
     assert written.count("<tr>") == 1 + 44 + 1 + 4
     assert text.read_text().count(AUTHORS) > 10
     with refuses("unknown_name", says="'claim'"):

@@ -11,6 +11,7 @@ import pytest
 from srjt.reports.demo import PAGES, run_demo
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn", "quick")
 def test_every_part_of_the_demo_runs(tmp_path: Path) -> None:
     told: list[str] = []

@@ -171,6 +171,7 @@ def precision_curves(results, noise: str) -> CaptionedFigure:
     )
 
 
+@pytest.mark.slow
 def test_label_precision_shows_the_methods_that_select_and_what_no_selection_gives(study) -> None:
     captioned = precision_curves(study(**FEW), "quasi:0.4")
     assert {"Co-teaching", "Co-teaching + Ours"} < set(texts(captioned))
@@ -270,6 +271,7 @@ def test_plain_text_is_printable_and_short() -> None:
     assert printable("x" * 50) == "x" * 39 + "…"
 
 
+@pytest.mark.slow
 def test_figures_of_one_page_share_no_id_and_take_its_colours(study) -> None:
     made = study(**FEW)
     both = inline_svg(figures.score_curves(made, "quasi:0.2", metric="accuracy"))
@@ -288,6 +290,7 @@ def test_the_same_figure_gives_the_same_bytes(study) -> None:
     assert inline_svg(first) == inline_svg(second)
 
 
+@pytest.mark.slow
 def test_files_are_svg_and_png_on_white(study, tmp_path: Path) -> None:
     svg, png = save_figure(
         figures.noise_matrix(study(**FEW), "quasi:0.2"), tmp_path / "new" / "folder"
@@ -371,6 +374,7 @@ def test_the_decision_curve_says_where_its_axis_ends(lowest: float) -> None:
     assert f"Values below −{-bottom:.2f} are not shown." in figure.caption
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threshold", [None, 0.0, 0.4, 1.0])
 def test_figures_of_a_decision(threshold: float | None) -> None:
     decision, abstention = decided(threshold=threshold)
@@ -435,9 +439,12 @@ def test_the_verdict_of_a_comparison(
     ]
     assert ("resample patients" in " ".join(comparison_notes(facts))) == (patients is not None)
     (table,) = page.sections[0].tables
-    assert {row.cells[1].text for row in table.rows} == set(found.runs[1:])
+    if len(found.runs) > 2:
+        assert {row.cells[1].text for row in table.rows} == set(found.runs[1:])
+    assert ("run" in [column.name for column in table.columns]) == (len(found.runs) > 2)
 
 
+@pytest.mark.slow
 def test_a_page_escapes_names() -> None:
     assert "<b>a</b>" not in render(
         comparison_page(replace(made(1.0, 2.0), runs=("<b>a</b>", "run 2")))

@@ -95,6 +95,7 @@ def test_the_page_can_be_read_without_seeing_it(page: str) -> None:
     )  # scrolled by keyboard
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_failures_come_first_with_their_errors(study) -> None:
     page = study_page(study(**FEW, patients=None, statuses={"co-teaching quasi:0.2 1": "failed"}))
@@ -106,6 +107,7 @@ def test_failures_come_first_with_their_errors(study) -> None:
     assert "Patients are unknown" in second
 
 
+@pytest.mark.slow
 def test_garg_is_warned_of_where_its_matrix_is_nearly_singular(study) -> None:
     singular = {**FEW, "noises": ("quasi:0.2", "truncated:0.4")}
 
@@ -118,6 +120,7 @@ def test_garg_is_warned_of_where_its_matrix_is_nearly_singular(study) -> None:
     assert not warned(**{**FEW, "noises": ("quasi:0.2",), "methods": methods})
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_a_gain_is_measured_on_the_same_runs_only(study) -> None:
     options = {"methods": ("standard", "jocor", "sord"), "noises": ("quasi:0.2",), "folds": 3}
@@ -141,6 +144,7 @@ def test_what_a_study_is_made_of_is_counted_by_its_runs(study) -> None:
     assert study_facts(made).composition == "2 methods, 2 variants, 1 noise, 2 folds, 2 seeds"
 
 
+@pytest.mark.slow
 def test_a_study_that_has_not_begun_is_a_page_too(study) -> None:
     small = {**FEW, "methods": ("standard",), "folds": 1}
     text = render(study_page(study(**small, statuses={"standard quasi:0.2 0": "left"})))

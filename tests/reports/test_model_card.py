@@ -146,6 +146,7 @@ def test_without_images_weights_or_sides_nothing_untrue_is_said(
     }
 
 
+@pytest.mark.slow
 def test_a_run_on_features_without_patients(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     grades = np.arange(90) % 3

@@ -76,6 +76,7 @@ def drawn_answers(side: HeldOut, answer: np.ndarray) -> HeldOut:
     return replace(side, probabilities=p[None])
 
 
+@pytest.mark.slow
 def test_grades_that_are_never_predicted_are_said_on_every_page() -> None:
     side = drawn_side(300, wrong=0.0, truth=False)
     low = drawn_answers(side, np.minimum(side.labels, 1))

@@ -119,6 +119,7 @@ def test_what_the_rules_know_is_so(
     assert {name: getattr(facts, name) for name in expected} == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_every_rule_is_needed() -> None:
     """Each holds for some tables, and not for all."""
     every = [

@@ -37,7 +37,7 @@ def secret(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("kind", ["run", "study", "audit"])
+@pytest.mark.parametrize("kind", ["run", pytest.param("study", marks=pytest.mark.slow), "audit"])
 @pytest.mark.parametrize("given", [False, True])
 def test_a_link_named_report_html_is_replaced_not_followed(
     kind: str, given: bool, secret: Path, tmp_path: Path, request: pytest.FixtureRequest

@@ -8,6 +8,7 @@ import math
 import re
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +60,7 @@ def test_one_run_has_no_spread() -> None:
     assert "±" not in table.caption
 
 
+@pytest.mark.slow
 def test_methods_stand_in_the_papers_order_and_kinds_of_noise_apart() -> None:
     tables = comparison_tables(as_printed("limuc"))
     assert [table.slug for table in tables] == ["comparison-quasi", "comparison-truncated"]
@@ -87,6 +89,11 @@ def test_other_metrics_on_request_and_a_misspelt_one_is_told() -> None:
 OURS = {"Co-teaching + Ours", "JoCor + Ours", "CoDis + Ours"}
 
 
+@cache
+def printed_tables(dataset: str) -> dict[str, Table]:
+    return {table.slug: table for table in comparison_tables(as_printed(dataset))}
+
+
 @pytest.mark.parametrize(
     ("dataset", "name", "best", "second"),
     [  # the paper's red and blue
@@ -107,13 +114,12 @@ OURS = {"Co-teaching + Ours", "JoCor + Ours", "CoDis + Ours"}
 def test_best_and_second_are_the_papers(
     dataset: str, name: str, best: set[str], second: set[str]
 ) -> None:
-    tables = {table.slug: table for table in comparison_tables(as_printed(dataset))}
-    table = tables[f"comparison-{name.partition(' ')[0].partition(':')[0]}"]
+    table = printed_tables(dataset)[f"comparison-{name.partition(' ')[0].partition(':')[0]}"]
     assert (marked(table, name, "best"), marked(table, name, "second")) == (best, second)
 
 
 def test_bold_is_where_the_paper_sets_it() -> None:
-    quasi, _ = comparison_tables(as_printed("private"))
+    quasi = printed_tables("private")["comparison-quasi"]
     bold = {
         c.name: {m for m, cell in column(quasi, c.name).items() if cell.bold}
         for c in quasi.columns[1:]
@@ -243,6 +249,7 @@ def test_the_papers_dr_has_means_only() -> None:
 # ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_ablation_has_all_hosts_and_the_papers_colours() -> None:
     mine = pd.concat(
         [
@@ -542,6 +549,7 @@ def test_holm_counts_the_comparisons_of_all_noises() -> None:
     assert "corrected for the 2 comparisons of this table" in table.caption
 
 
+@pytest.mark.slow
 def test_the_papers_noises_of_one_rate_are_pooled_although_their_rho_differs() -> None:
     noises = load_preset("limuc")["noises"]
     mine = scores(

@@ -46,6 +46,7 @@ def test_sentences_tables_and_tiles_name_nobody() -> None:
     assert cleaned.sections[0].tables[0].rows[0].cells[1].text == "2"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_pages_of_commands_name_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     where = tmp_path / "clinic-of-doctor-eva"

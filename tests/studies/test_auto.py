@@ -40,6 +40,7 @@ def test_methods_get_what_they_need_and_nothing_else() -> None:
     assert len(names) == 4  # noise × fold, whatever the method
 
 
+@pytest.mark.slow
 def test_a_matrix_that_is_given_is_not_estimated() -> None:
     matrix = [[0.9 if i == j else 0.1 / 3 for j in range(4)] for i in range(4)]
     known = {"noises": ("none",), "noise_rate": "auto", "transition": matrix}

@@ -46,6 +46,7 @@ def test_a_share_is_of_the_training_patients_and_part_of_larger_ones() -> None:
     assert np.array_equal(part.validation, whole.validation)
 
 
+@pytest.mark.slow
 def test_all_shares_have_the_same_wrong_labels_and_their_own_runs() -> None:
     plan = plan_of()
     labels = [plan.labelled(parse_noise(f"quasi:0.2{at}"), 0, 0)[0].labels for at in ("", "@0.5")]

@@ -255,6 +255,7 @@ def test_seeds_without_an_effect_change_nothing() -> None:
     assert one.difference == pytest.approx((0.1 + 0.4 + 0.2) / 3)
 
 
+@pytest.mark.slow
 def test_intervals_with_seeds_cover() -> None:
     """Folds, seeds and single runs vary; without the seeds' part the promise of 0.95 is far from
     kept."""

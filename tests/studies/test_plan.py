@@ -128,6 +128,7 @@ def test_how_it_is_computed_changes_no_key(usual: Keys) -> None:
     assert keys(small(train={**how, "checkpoint_seconds": 1.0})) == usual
 
 
+@pytest.mark.slow
 def test_what_is_added_changes_no_other_key() -> None:
     before = keys(small())
     more = small(
@@ -150,6 +151,7 @@ def test_a_better_guess_of_the_matrix_repeats_only_those_who_use_it() -> None:
     assert {who[0] for who in after if after[who] != given[who]} == {"co-teaching+ours"}
 
 
+@pytest.mark.slow
 def test_keys_are_names_of_folders() -> None:
     methods = (
         "co-teaching:select=hard,update=soft,temperature=0.125,per_class=true,ramp_epochs=3",
@@ -242,6 +244,7 @@ def test_drawn_images_are_remembered_if_possible(
     ]
 
 
+@pytest.mark.slow
 def test_a_table_and_folds_from_a_file(labels: Path, tmp_path: Path) -> None:
     plain = open_data(small(source=str(labels), reading={}))
     assert len(plain.manifest) == 40
@@ -303,6 +306,7 @@ def test_a_changed_image_is_other_runs_and_is_refused_with_its_name(
         write_plan(tmp_path / "study", after, command="srjt study")
 
 
+@pytest.mark.slow
 def test_near_duplicates_are_grouped_on_request(images: Path) -> None:
     paths = read(images).paths
     Image.open(paths[0]).transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(paths[39])
@@ -319,6 +323,7 @@ def touch(path: Path) -> None:
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 10**9))
 
 
+@pytest.mark.slow
 def test_data_are_opened_again_only_where_a_file_has_changed(images: Path) -> None:
     config = small(source=str(images), reading={})
     first = open_kept_data(config)

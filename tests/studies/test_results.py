@@ -129,6 +129,7 @@ def test_runs_under_way_have_metrics_but_no_scores(copied: Path) -> None:
     assert set(results.scores["key"]) == set(results.confusions) == {third}
 
 
+@pytest.mark.slow
 def test_an_error_keeps_the_options_that_it_names(copied: Path) -> None:
     key = collect_results(copied).runs["key"][0]
     shutil.rmtree(run_folder(copied, key))

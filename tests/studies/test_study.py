@@ -305,6 +305,7 @@ def test_asked_to_stop_in_the_middle(finished: Path, tmp_path: Path, limit: Limi
     same_scores(tmp_path, finished)
 
 
+@pytest.mark.slow
 def test_stopped_before_a_run_has_begun_is_not_a_failure(tmp_path: Path, witness: Any) -> None:
     endless = small(train={"epochs": 1000})
     planned_runs = write_plan(tmp_path, open_data(endless), command="srjt study")
@@ -364,6 +365,7 @@ def test_folders_of_others_are_left_alone(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.glob("[!.]*")) == ["study.json", "thesis.tex"]
 
 
+@pytest.mark.slow
 def test_killed_while_planning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever was written by then, the same command goes on."""
     data = open_data(small())

@@ -31,7 +31,7 @@ def test_draws_depend_on_seed_and_epoch_alone():
         assert torch.equal(getattr(plan(), name), getattr(paper, name))
 
 
-@pytest.mark.parametrize("augment", ["light", "strong"])
+@pytest.mark.parametrize("augment", ["light", pytest.param("strong", marks=pytest.mark.slow)])
 def test_a_training_is_reproducible_and_differs_from_the_papers(augment):
     samples = data()
 

@@ -135,6 +135,7 @@ def test_true_grades_are_not_used(noisy: Manifest, fits: TrainConfig, fitted: Fi
     np.testing.assert_array_equal(found.by_network, fitted[0].by_network)
 
 
+@pytest.mark.slow
 def test_interrupted_folds_resume(
     noisy: Manifest, fits: TrainConfig, fitted: Fitted, tmp_path: Path
 ) -> None:
@@ -190,6 +191,7 @@ def test_unreadable_images_are_skipped(tmp_path: Path, monkeypatch: pytest.Monke
     assert [name for name, _ in found.skipped] == [manifest.ids[7]]
 
 
+@pytest.mark.slow
 def test_an_image_that_becomes_readable_midway_moves_no_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -173,6 +173,7 @@ def test_backward_kernels_are_torchs_own_on_arm_and_the_flag_is_restored(monkeyp
     assert not mkldnn.enabled
 
 
+@pytest.mark.slow
 def test_a_step_uses_them_in_its_backward_pass_only(
     train: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,6 +206,7 @@ def test_the_layout_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
         assert devices.uses_channels_last(grouped, torch.device("cuda"), own_network=True)
 
 
+@pytest.mark.slow
 def test_a_run_and_its_images_are_laid_out_alike_when_opened(
     data: Any, train: Any, tmp_path: Path
 ) -> None:

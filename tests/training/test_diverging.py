@@ -57,6 +57,7 @@ class LastStepPoisons(Explodes):
         return features + (features * 0.0).sqrt() * 0.0
 
 
+@pytest.mark.slow
 def test_weights_that_are_not_finite_are_never_saved(train: Any, tmp_path: Path) -> None:
     chosen = {"checkpoint_seconds": 0, "network": lambda: LastStepPoisons(14)}  # the last of 15
     with refuses("training_failed", "learning_rate", says="weights"):

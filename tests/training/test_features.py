@@ -80,7 +80,9 @@ def test_every_method_trains_and_predicts(rows: Rows, method: str, network: str)
     assert table.filter(regex="^p_").to_numpy().sum(axis=1) == pytest.approx(1.0, abs=1e-5)
 
 
-@pytest.mark.parametrize("network", [None, "linear"])  # None: mlp
+@pytest.mark.parametrize(
+    "network", [pytest.param(None, marks=pytest.mark.slow), "linear"]
+)  # None: mlp
 def test_learns_what_can_be_learnt(rows: Rows, network: str | None) -> None:
     """Columns that differ by nine orders of magnitude, on clean labels."""
     clean = rows.manifest.with_noisy_labels(rows.manifest.true_labels)
@@ -167,6 +169,7 @@ def test_a_loaded_run_predicts_the_same(rows: Rows, run: Trained) -> None:
     assert nothing.shape == (len(alone), 0)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_ends_as_an_uninterrupted_one(rows: Rows, tmp_path: Path) -> None:
     given = {**SETTINGS, "method": "mixup", "split": rows.split}
     srjt.train(rows.manifest, out=tmp_path / "whole", **given)
@@ -201,6 +204,7 @@ def test_what_does_not_fit_features(
         srjt.train(rows.manifest, split=rows.split, **{**SETTINGS, **settings})
 
 
+@pytest.mark.slow
 def test_a_run_is_applied_to_what_it_was_trained_on(
     rows: Rows, run: Trained, data: Any, train: Any
 ) -> None:
@@ -268,6 +272,7 @@ def test_features_are_matched_by_name(rows: Rows, tmp_path: Path) -> None:
         run.evaluate(labelled.rename(columns={"f10": "f9"}))
 
 
+@pytest.mark.slow
 def test_a_run_finds_its_columns_by_their_names(rows: Rows, tmp_path: Path) -> None:
     """Also those whose names do not look like features, and without the pattern that the training
     needed."""

@@ -73,6 +73,7 @@ def test_a_run_is_a_folder_like_others(data: Manifest, run: Run) -> None:
     assert "epoch" not in said
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_opened_and_an_unfinished_one_fitted_again(
     data: Manifest, run: Run
 ) -> None:
@@ -179,6 +180,7 @@ def test_patients_are_held_out_together(data: Manifest) -> None:
 # The choice between odds and an mlp.
 
 
+@pytest.mark.slow
 def test_few_rows_of_a_severity_choose_odds_and_the_run_says_so(
     data: Manifest, tmp_path: Path
 ) -> None:
@@ -202,6 +204,7 @@ def test_few_rows_of_a_severity_choose_odds_and_the_run_says_so(
     assert sentence in str(srjt.load_run(tmp_path / "run").summary()).replace("\n", " ")
 
 
+@pytest.mark.slow
 def test_the_choice_is_made_once(
     data: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,6 +270,7 @@ def test_the_likelihood_is_that_at_the_best_slope() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("identifiable", "share"), [(False, 0.5), (True, 1.0)])
 def test_half_of_an_undetermined_matrix_is_corrected(
     data: Manifest, monkeypatch: pytest.MonkeyPatch, identifiable: bool, share: float

@@ -178,6 +178,7 @@ def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
     assert all(tensors[name].dtype == TENSORS[name].dtype for name in TENSORS)
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_a_changed_letter_of_the_header_and_a_cut_are_noticed(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     checkpoint.write(path, TENSORS, {"epoch": 3, "step": 20})

@@ -157,6 +157,7 @@ def test_a_finished_run_is_opened_without_the_weights(data: Any, run: Any, offli
     assert again.config == run.config
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_an_audit_uses_the_features(data: Any, tmp_path: Path) -> None:
     found = srjt.audit(
@@ -197,6 +198,7 @@ def test_without_weights_a_warning_says_what_to_do_and_a_small_network_is_traine
     assert (small.epochs, small.learning_rate) == (15, 1e-3)
 
 
+@pytest.mark.slow
 def test_the_page_of_such_a_run_begins_with_the_warning(
     data: Any, offline: Path, tmp_path: Path
 ) -> None:
@@ -287,16 +289,16 @@ def test_a_padded_image_keeps_its_shape(wide: Path) -> None:
 
 
 def test_the_run_says_what_became_of_the_images(wide: Path, tmp_path: Path) -> None:
+    settings = {"method": "standard", "network": "odds", "resize": "pad", **FROZEN}
+    settings |= {"device": "cpu", "cache": tmp_path / "cache"}
     reporter = BarReporter()
-    run = srjt.train(
-        read(wide), out=tmp_path / "run", method="standard", network="odds", device="cpu", reporter=reporter,
-        cache=tmp_path / "cache", resize="pad", **FROZEN,
-    )  # fmt: skip
+    run = srjt.train(read(wide), out=tmp_path / "run", reporter=reporter, **settings)
     said = " ".join(reporter.notes)
-    assert (
-        "tiny with random weights stayed frozen: its features of 24 images at 32 × 32 pixels"
-        in said
-    )
+    frozen = "tiny with random weights stayed frozen: its features of 24 images at 32 × 32 pixels"
+    assert f"{frozen} were computed in 1 s" in said
+    again = BarReporter()
+    srjt.train(read(wide), reporter=again, **settings)
+    assert f"{frozen} were read from the cache" in " ".join(again.notes)
     assert (
         "40 × 20 pixels (median); 100% are not square and were scaled by the long side and padded"
         in said

@@ -90,6 +90,7 @@ def test_the_training_itself_is_that_of_keep_last(contrary: Any, whole: Path) ->
     assert kept_epoch(last.metrics) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "at",
     [

@@ -47,6 +47,7 @@ def test_trains_and_predicts(data: Any, train: Any, method: str) -> None:
     assert set(table["grade"]) <= set(data.manifest.grades)
 
 
+@pytest.mark.slow
 def test_learns_what_can_be_learnt(data: Any, train: Any) -> None:
     """Not only numbers: on clean labels the training accuracy rises far above the largest grade's
     share."""
@@ -57,6 +58,7 @@ def test_learns_what_can_be_learnt(data: Any, train: Any) -> None:
     assert right > 0.75
 
 
+@pytest.mark.slow
 def test_one_s_own_network_and_transforms(data: Any, train: Any, tmp_path: Any) -> None:
     def brighter(images: torch.Tensor) -> torch.Tensor:
         assert images.dtype == torch.uint8

@@ -25,6 +25,7 @@ def row(epoch: int, value: float, *, network="1", split="test", metric="accuracy
     return MetricRow(epoch, split, network, metric, value)
 
 
+@pytest.mark.slow
 def test_one_number_a_line_that_any_program_reads(train: Any, tmp_path: Path) -> None:
     run = train(out=tmp_path / "run")
     table = pd.read_csv(

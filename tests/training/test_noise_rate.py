@@ -60,6 +60,7 @@ def forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auto, "cross_fit", refuse)
 
 
+@pytest.mark.slow
 def test_the_run_uses_the_estimate(
     noisy: Manifest, split: Split, asked: TrainConfig, tmp_path: Path
 ) -> None:
@@ -85,6 +86,7 @@ def test_the_run_uses_the_estimate(
     assert estimate.samples == len(split.train)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_reuses_the_estimate(
     noisy: Manifest, split: Split, asked: TrainConfig, tmp_path: Path, monkeypatch: Any
 ) -> None:
@@ -105,6 +107,7 @@ def test_a_resumed_run_reuses_the_estimate(
         srjt.train(noisy, epochs=9, **given)  # long enough for other short trainings
 
 
+@pytest.mark.slow
 def test_a_warm_up_is_resumed(
     noisy: Manifest, split: Split, asked: TrainConfig, tmp_path: Path
 ) -> None:
@@ -264,6 +267,7 @@ def test_the_warm_up_is_short_and_has_no_noise_rate(asked: TrainConfig) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_recipe_needs_no_rate(
     noisy: Manifest, split: Split, fits: TrainConfig, tmp_path: Path
 ) -> None:
@@ -290,6 +294,7 @@ def test_a_misspelt_option_is_known_before_the_warm_up(noisy: Manifest, fits: Tr
         srjt.train(noisy, config=fits, device="cpu", **settings)
 
 
+@pytest.mark.slow
 def test_verified_grades_of_the_training_side_are_used(
     noisy: Manifest, split: Split, asked: TrainConfig, tmp_path: Path, monkeypatch: Any
 ) -> None:

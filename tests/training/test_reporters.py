@@ -1,6 +1,7 @@
 """Progress on a terminal and in trackers."""
 
 import io
+import itertools
 import re
 import sys
 import types
@@ -53,13 +54,41 @@ def test_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
         reporter.decoded(2, 2)
         reporter.decoded(2, 2)  # once more, to find identical images: not said again
         reporter.stepped(1, 1, 5)
-        reporter.finished_epoch(2, ROWS)
+        for epoch in range(1, 8):
+            reporter.finished_epoch(epoch, ROWS)  # every tenth of the training has a line
+        reporter.note("Something [happened].")
         reporter.note("Something [happened].")
     assert capsys.readouterr().out.splitlines() == [
         "co-teaching: 2 image files processed.",
-        "co-teaching: epoch 2/30  loss 1.500  val.acc 0.400  samples/s 1234",
+        "co-teaching: epoch 3/30  loss 1.500  val.acc 0.400  samples/s 1234",
+        "co-teaching: epoch 6/30  loss 1.500  val.acc 0.400  samples/s 1234",
         "co-teaching: Something [happened].",
     ]
+    assert reporter.notes[-2:] == ["2 image files processed.", "Something [happened]."]
+
+
+def test_slow_epochs_all_have_a_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that a log of a training of days does not look dead."""
+    clock = itertools.count(0, 61)
+    monkeypatch.setattr("srjt.training.reporters.time.monotonic", lambda: next(clock))
+    with BarReporter(Lines()) as reporter:
+        reporter.begin("", epochs=100)
+        for epoch in (1, 2, 3):
+            reporter.finished_epoch(epoch, ROWS)
+    said = [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()]
+    assert said == ["epoch 1/100", "epoch 2/100", "epoch 3/100"]
+
+
+def test_trainings_that_belong_together_say_a_sentence_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    notes: list[str] = []
+    for _ in range(2):
+        with reporter_for(notes=notes) as reporter:
+            reporter.note("The weights fit.")
+    assert capsys.readouterr().out.splitlines() == ["The weights fit."]
 
 
 @pytest.mark.parametrize(
@@ -103,10 +132,10 @@ def test_a_terminal_of_80_columns(
 def test_the_epochs_of_a_cross_fit_are_named_by_fold(capsys: pytest.CaptureFixture[str]) -> None:
     with BarReporter(Lines()) as plain:
         plain.begin("", epochs=30, folds=5)
-        plain.finished_epoch(32, ROWS)
+        plain.finished_epoch(45, ROWS)
     assert (
         capsys.readouterr().out
-        == "fold 2/5, epoch 2/30  loss 1.500  val.acc 0.400  samples/s 1234\n"
+        == "fold 2/5, epoch 15/30  loss 1.500  val.acc 0.400  samples/s 1234\n"
     )
 
 

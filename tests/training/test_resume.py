@@ -65,8 +65,13 @@ def assert_same(one: Trained, other: Trained) -> None:
 @pytest.mark.parametrize(
     "chosen",
     [
-        {"method": "mixup", "optimizer": "adamw", "schedule": "cosine", "warmup_epochs": 1},
-        {"method": "co-teaching+ours", "network": with_dropout},
+        pytest.param(
+            {"method": "mixup", "optimizer": "adamw", "schedule": "cosine", "warmup_epochs": 1},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            {"method": "co-teaching+ours", "network": with_dropout}, marks=pytest.mark.slow
+        ),
         {"method": "elr"},
         pytest.param({"method": "eae"}, marks=pytest.mark.slow),
         pytest.param(
@@ -105,6 +110,7 @@ def test_stopped_at_the_last_step_of_an_epoch(
     assert_same(train(out=tmp_path / "run"), uninterrupted)
 
 
+@pytest.mark.slow
 def test_a_signal_at_the_very_end_changes_nothing(train: Any, tmp_path: Path) -> None:
     run = train(out=tmp_path / "run", reporter=StopAt(3, 5))
     assert run.metrics["epoch"].max() == 3
@@ -144,6 +150,7 @@ def empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [flip_a_bit, empty])
 def test_damage_is_passed_over(
     train: Any, uninterrupted: Trained, stopped: Path, damage: Any
@@ -202,6 +209,7 @@ def test_another_configuration_is_refused_and_named(data: Any, train: Any, stopp
     assert {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_opened_or_mended(
     train: Any, uninterrupted: Trained, ended: Path, tmp_path: Path
 ) -> None:
@@ -250,6 +258,7 @@ def test_two_processes_do_not_work_on_one_run(
     assert list(stopped.rglob("*.tmp")) == []
 
 
+@pytest.mark.slow
 def test_no_room_for_a_file(
     train: Any, uninterrupted: Trained, tmp_path: Path, monkeypatch: Any
 ) -> None:

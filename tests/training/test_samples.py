@@ -132,6 +132,7 @@ def test_each_comes_as_often_as_expected_rounded_up_or_down(balance: float, epoc
     assert (counts <= expected.ceil() + 1e-9).all()
 
 
+@pytest.mark.slow
 def test_a_balanced_training_sees_rare_grades_more_often(train: Any) -> None:
     run = train(balance=1.0, epochs=2, noise_rate=0.2)
     seen = run.history.groupby("grade")["seen"].agg(["sum", "size"])
@@ -141,6 +142,7 @@ def test_a_balanced_training_sees_rare_grades_more_often(train: Any) -> None:
 
 # What a method remembers of its samples is part of the training: saved, restored, and undone after
 # a warm-up.
+@pytest.mark.slow
 def test_the_loop_says_how_far_the_training_is(data: Any, train: Any, monkeypatch: Any) -> None:
     seen: list[tuple[float, int]] = []
 

@@ -142,6 +142,7 @@ def test_targets_that_a_method_does_not_take(
         srjt.train(data, method=method, noise_rate="auto", reader_targets=targets, **SETTINGS)
 
 
+@pytest.mark.slow
 def test_targets_change_what_is_learnt(data: Manifest) -> None:
     """Each kind of targets leads to other weights; without several readers the setting is an
     error."""

@@ -50,6 +50,7 @@ def test_training_stops_first(labels: Path, tmp_path: Path, method: str) -> None
     assert not (tmp_path / "cache").exists()
 
 
+@pytest.mark.slow
 def test_a_missing_file_a_cross_fit_and_a_study_stop_first(labels: Path, tmp_path: Path) -> None:
     data, setup = read(labels), Setup(device="cpu", reporter=Decoding())
     with refuses("missing_file", "weights", says="nowhere.pth"):

@@ -63,9 +63,11 @@ def analyse(
         options.layered_settings(audit_settings(given), defaults=DEFAULTS)
     )
 
+    said: list[str] = []  # what one training says, the next does not repeat
+
     @contextlib.contextmanager
     def opened() -> Any:
-        with reporter_for(quiet=quiet) as reporter:
+        with reporter_for(quiet=quiet, notes=said) as reporter:
             yield OptionsReporter(reporter)
 
     def tell(text: str) -> None:

@@ -291,7 +291,7 @@ def report(
     if checklist is not None:
         files = str(page)
         if others:
-            files += f" and, for a word processor, in {others[0]}"
+            files += f", which word processors open, and in {others[0]}"
         say(f"The checklist is in {files}.")
         if not also:
             say("To use an audit, readers or an evaluation too, name them with --also.")

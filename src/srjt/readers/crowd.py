@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import gammaln, softmax  # type: ignore[import-untyped]
+from scipy.special import gammaln, logsumexp, softmax, xlogy  # type: ignore[import-untyped]
 
 from srjt.readers.model import (
     BIAS_SCALE,
@@ -43,6 +43,7 @@ _STRENGTHS = np.array([100.0, 30.0, 10.0, 3.0])  # pseudo-readings of a row
 _TIED = 2  # the first ones, where two readings of an item cannot tell items from readers
 _LEAST = 1e-3  # pseudo-readings of each grade: no reading is impossible
 _TOLERANCE = 2e-4
+_FIRST = 4  # iterations from each start, before one is chosen
 _CHUNK = 64  # readers at once: bounds the memory
 
 
@@ -73,8 +74,7 @@ class CrowdFit(Fit):
     def updated(
         self, evidence: Evidence, posterior: Floats, readings: Floats, total: Floats
     ) -> CrowdFit:
-        pseudo = (1.0 - _LEAST) * self.family.matrices + _LEAST / evidence.classes
-        rows = self.strengths[:, None, None, None] * pseudo  # (K, T, C, C)
+        rows = self._rows
         size = readings.sum(axis=2)  # (R, C)
         log = log_marginal(rows, readings) + np.log(self.shares)
         both = softmax(log, axis=(1, 2))  # (R, K, T)
@@ -93,6 +93,24 @@ class CrowdFit(Fit):
             readings=readings,
             posterior=posterior,
         )
+
+    @property
+    def _rows(self) -> Floats:
+        """(K, T, C, C) pseudo-readings of the types."""
+        classes = self.family.matrices.shape[2]
+        pseudo = (1.0 - _LEAST) * self.family.matrices + _LEAST / classes
+        return np.asarray(self.strengths[:, None, None, None] * pseudo)
+
+    def bound(self, evidence: Evidence) -> float:
+        """A lower bound of the log-likelihood of all readings, with the prior of the shares, up to
+        a constant: what the iterations raise, by which two ends can be compared."""
+        log = log_marginal(self._rows, self.readings) + np.log(self.shares)
+        readers = float(logsumexp(log, axis=(1, 2)).sum())
+        types = PSEUDO_READERS * float(xlogy(self.usual, self.shares).sum())
+        known = self.posterior * np.log(self.grades) - xlogy(self.posterior, self.posterior)
+        if evidence.log_factor is not None:
+            known = known + self.posterior * evidence.log_factor
+        return readers + types + float(known.sum())
 
 
 def log_marginal(rows: Floats, readings: Floats) -> Floats:
@@ -150,19 +168,13 @@ def family_of(states: States, *, favourites: bool) -> tuple[Family, Floats]:
 
 
 def fit(evidence: Evidence, *, free: bool) -> CrowdFit:
-    """By expectation–maximisation from the votes: the most frequent grade is right more often than
-    what readers say who hardly look. free: whether matrices may be far from the family."""
+    """By expectation–maximisation from the votes, or from votes of which each grade has as many: if
+    many readers hardly look and say the same grade, the votes lead to an end that believes them.
+    The likelier one is followed. free: whether matrices may be far from the family."""
     states = item_states(evidence.classes, alike=True)
     family, prior = family_of(states, favourites=compared(evidence))
     number = len(_STRENGTHS) if free else _TIED
     usual = np.tile(prior / number, (number, 1))
-    by_grade = np.tile(np.eye(evidence.classes), (evidence.readers, 1))
-    votes = np.asarray(evidence.said @ by_grade)
-    if evidence.log_factor is not None:
-        votes = votes + softmax(evidence.log_factor, axis=1)
-    votes = votes / np.maximum(votes.sum(axis=1, keepdims=True), 1e-12)
-    readings = np.asarray(evidence.comparable.T @ votes)
-    readings = readings.reshape(-1, evidence.classes, evidence.classes).transpose(0, 2, 1)
     blank = CrowdFit(
         states=states,
         family=family,
@@ -173,8 +185,24 @@ def fit(evidence: Evidence, *, free: bool) -> CrowdFit:
         kinds=np.array([1.0]),
         types=np.empty(0),
         matrices=np.empty(0),
-        readings=readings,
-        posterior=votes,
+        readings=np.empty(0),
+        posterior=np.empty(0),
     )
-    start = blank.updated(evidence, votes, readings, votes.sum(axis=0))
-    return maximise(evidence, start, tolerance=_TOLERANCE)
+    by_grade = np.tile(np.eye(evidence.classes), (evidence.readers, 1))
+    votes = np.asarray(evidence.said @ by_grade)
+    if evidence.log_factor is not None:
+        votes = votes + softmax(evidence.log_factor, axis=1)
+    votes = _shares(votes)
+    begun = []
+    for start in (votes, _shares(votes / np.maximum(votes.mean(axis=0), 1e-12))):
+        readings = np.asarray(evidence.comparable.T @ start)
+        readings = readings.reshape(-1, evidence.classes, evidence.classes).transpose(0, 2, 1)
+        first = blank.updated(evidence, start, readings, start.sum(axis=0))
+        begun.append(maximise(evidence, first, tolerance=0.0, iterations=_FIRST))
+    likelier = max(begun, key=lambda one: one.bound(evidence))
+    return maximise(evidence, likelier, tolerance=_TOLERANCE)
+
+
+def _shares(votes: Floats) -> Floats:
+    """(I, C) each row with the sum 1; of an item without readings 0."""
+    return np.asarray(votes / np.maximum(votes.sum(axis=1, keepdims=True), 1e-12))

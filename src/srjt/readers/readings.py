@@ -249,7 +249,10 @@ def two_readings(readings: Readings) -> TwoReadings:
 # The readings as the consensus model takes them: a sparse matrix of items × reader and grade.
 
 ENOUGH = 20  # items that show something
-_CROWD = 50  # more readers are enough to see that some hardly look
+# More readers are enough to see that some hardly look. The likelihood of left-out readings cannot
+# choose: it prefers a model of unclear items where that is right less often
+# (``benchmarks/crowds.py models``).
+_CROWD = 50
 _CLAMP = -1e9  # the logarithm of almost nothing, finite so that no sum becomes nan
 _HELD_OUT_ITEMS = 20_000
 

@@ -296,6 +296,7 @@ def _index(done: Analysis, learnt: Learnt, story: dict[str, str], *, doubtful: K
     return Page(
         kind="Demo on synthetic images, whose true grades are known",
         title=learnt.title,
+        has_ids_option=False,
         lead=(
             "These images are drawn by a program. What srjt gains on your images is measured by"
             " srjt analyse."

@@ -28,6 +28,7 @@ from srjt.reports.table import MISSING, Table, TableCell, between, escape_markdo
 
 if TYPE_CHECKING:
     import jinja2
+    from markupsafe import Markup
     from rich.console import RenderableType
 
 WIDTH = 80  # columns of a page as text
@@ -113,7 +114,13 @@ class Page:
     # 0 … 1, of something that is still running: a browser loads the page again
     progress: float | None = None
     without_ids: bool = False  # whether ids, patients and paths were left out
+    has_ids_option: bool = True  # whether the command that wrote it has --without-ids
     tiles: int = TILES  # of a section that a notebook shows
+
+    @property
+    def has_links(self) -> bool:
+        """Whether it leads to files beside it."""
+        return any(section.links for section in self.sections)
 
     @property
     def verdict(self) -> str:
@@ -299,7 +306,20 @@ def templates() -> jinja2.Environment:
         loader=jinja2.FunctionLoader(_asset),
     )
     environment.globals["svg"] = lambda captioned: Markup(inline_svg(captioned))
+    environment.filters["breakable"] = breakable
     return environment
+
+
+# after eight digits of a hash, and after a point, slash or underscore in a name
+_BREAKS = re.compile(r"[0-9a-f]{8}(?=[0-9a-f]{8})|[/._](?=[A-Za-z])")
+
+
+def breakable(text: str) -> Markup:
+    """The text as HTML in which a browser may break hashes, paths and names of files, where no
+    style sheet can say so. Nothing is added to what a reader copies."""
+    from markupsafe import Markup, escape
+
+    return Markup(_BREAKS.sub(r"\g<0><wbr>", str(escape(text))))
 
 
 @cache

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -194,7 +195,7 @@ def frozen_facts(data: Manifest, config: TrainConfig, *, seconds: float) -> dict
     the cache."""
     sizes = image_sizes(data)
     not_square = [size for size in sizes if max(size) > SQUARE * min(size)]
-    facts: dict[str, Any] = {"images": len(data), "seconds": round(seconds, 1)}
+    facts: dict[str, Any] = {"images": len(data), "seconds": math.ceil(10 * seconds) / 10}
     if sizes:
         facts["median_size"] = [int(side) for side in np.median(np.array(sizes), axis=0)]
         facts["not_square"] = len(not_square) / len(sizes)
@@ -207,11 +208,13 @@ def frozen_sentences(config: TrainConfig, facts: Mapping[str, Any]) -> list[str]
     weights = "ImageNet weights" if config.pretrained else "random weights"
     if config.weights is not None:
         weights = f"the weights in {Path(config.weights).name}"
-    took = f" in {duration(facts['seconds'])}" if facts["seconds"] else ""
+    origin = "read from the cache"
+    if facts["seconds"]:
+        origin = f"computed in {duration(facts['seconds'])}"
     sentences = [
         f"{config.backbone} with {weights} stayed frozen: its features of"
         f" {count_of(facts['images'], 'image')} at {config.crop} × {config.crop} pixels were"
-        f" computed{took}, and only {config.network} was trained on them."
+        f" {origin}, and only {config.network} was trained on them."
     ]
     shapes = "The shapes of the images are not known."
     if size := facts.get("median_size"):
@@ -349,7 +352,7 @@ class FeatureCache:
     def __init__(self) -> None:
         self._key: object = None
         self._features: Features | None = None
-        self.seconds = 0.0  # that the latest computation took
+        self.seconds = 0.0  # that the latest computation took; 0: all were in the cache
 
     def features(
         self,
@@ -373,11 +376,19 @@ class FeatureCache:
                 batch_size=BATCHES[device.type],
             )
             trunk = build_trunk(config)
+            counts: list[int] = []
+
+            def count(done: int, total: int) -> None:
+                counts.append(done)
+                if report is not None:
+                    report(done, total)
+
             begin = time.perf_counter()
             self._features = compute_features(
-                trunk, store, settings, device=device, cache=cache, report=report
+                trunk, store, settings, device=device, cache=cache, report=count
             )
-            self.seconds = time.perf_counter() - begin
+            read = counts[0] == len(store)
+            self.seconds = 0.0 if read else time.perf_counter() - begin
             self._key = key
         return self._features
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -18,6 +19,9 @@ from srjt.process import import_quietly
 from srjt.progress import Bar, Forwarding, Lines, Reporter, TerminalBar, show_bar
 from srjt.text import count_of
 from srjt.training.checkpoint import MetricRow
+
+LINES = 10  # of a training in a log, if it does not take long
+SILENCE = 60.0  # seconds after which the next epoch has a line in any case
 
 
 def headline(rows: list[MetricRow]) -> dict[str, float]:
@@ -49,15 +53,19 @@ def _text(values: dict[str, float]) -> str:
 
 class BarReporter:
     """Shows a training by a bar, in the terminal or a notebook, by lines, or not at all; and keeps
-    the notes."""
+    the notes.
 
-    def __init__(self, bar: Bar | None = None) -> None:
+    notes: of the trainings before this one, if they belong together; a note is shown once.
+    """
+
+    def __init__(self, bar: Bar | None = None, *, notes: list[str] | None = None) -> None:
         self.bar = bar or Bar()
-        self.notes: list[str] = []
+        self.notes: list[str] = [] if notes is None else notes
         self.title = ""
         self.epochs = 1
         self.folds = 1
         self._latest = ""
+        self._logged = time.monotonic()
 
     def __enter__(self) -> BarReporter:
         return self
@@ -74,8 +82,9 @@ class BarReporter:
         self.bar.update(0, epochs * folds, now=True)
 
     def note(self, text: str) -> None:
-        self.notes.append(text)
-        self.bar.note(text)
+        if text not in self.notes:
+            self.notes.append(text)
+            self.bar.note(text)
 
     def embedded(self, done: int, total: int) -> None:
         """The features of so many images have been computed by a frozen backbone."""
@@ -94,7 +103,11 @@ class BarReporter:
 
     def finished_epoch(self, epoch: int, rows: list[MetricRow]) -> None:
         values = headline(rows)
-        self.bar.line(f"{self._position(epoch)}  {_text(values)}")
+        total = self.epochs * self.folds
+        is_tenth = epoch % max(1, total // LINES) == 0
+        if is_tenth or epoch == total or time.monotonic() - self._logged > SILENCE:
+            self.bar.line(f"{self._position(epoch)}  {_text(values)}")
+            self._logged = time.monotonic()
         main = "val.acc" if "val.acc" in values else "loss"
         self._latest = _text({name: values[name] for name in (main, "samples/s") if name in values})
         self._show(epoch, epoch, now=True)
@@ -113,12 +126,13 @@ class BarReporter:
         return f"{before}epoch {within + 1 if before else epoch}/{self.epochs}"
 
 
-def reporter_for(*, quiet: bool = False) -> BarReporter:
-    """The reporter for standard output: a bar in a terminal, lines in a file or pipe."""
+def reporter_for(*, quiet: bool = False, notes: list[str] | None = None) -> BarReporter:
+    """The reporter for standard output: a bar in a terminal, lines in a file or pipe. notes: as of
+    ``BarReporter``."""
     if quiet:
-        return BarReporter()
+        return BarReporter(notes=notes)
     bar = TerminalBar("training", lasting=True, stderr=False) if sys.stdout.isatty() else Lines()
-    return BarReporter(bar)
+    return BarReporter(bar, notes=notes)
 
 
 def reporter_in_python(

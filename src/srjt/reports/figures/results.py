@@ -250,7 +250,7 @@ def forest_figure(comparison: Comparison) -> canvas.CaptionedFigure:
             xlabel=f"difference from {canvas.printable(comparison.runs[0], longest=24)}",
         ),
         caption=(
-            f"Difference from {first}, with the {comparison.level:.0%} interval over {resampled}. "
+            f"Difference from {first}, with the {100 * comparison.level:.0f} % interval over {resampled}. "
             "Blue diamonds: the interval does not contain 0."
         ),
         alt=(

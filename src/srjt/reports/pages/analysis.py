@@ -4,7 +4,6 @@ wrong, what would help, and what to do next.
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -60,26 +59,18 @@ class AnalysisFacts:
     no_patients: bool
     perhaps_patients: str
     outcome: Outcome | None = None  # against plain training; None: it is plain training
-    plain: float = math.nan  # the score of plain training
-    gap: str = ""
 
 
 def against_plain(f: AnalysisFacts) -> str:
-    """How the model compares with plain training."""
+    """How the model compares with plain training; the numbers are among the key numbers."""
     if f.outcome == "better":
-        return (
-            "srjt is better than plain training of the same network, which has"
-            f" {f.plain:.3f} ({f.gap})."
-        )
+        return "srjt is better than plain training of the same network."
     if f.outcome == "worse":
-        return (
-            f"Plain training of the same network is better: it has {f.plain:.3f} ({f.gap}). Use"
-            " srjt train --method standard."
-        )
+        return "Plain training of the same network is better: use srjt train --method standard."
     if f.outcome == "same":
         return (
-            f"Plain training of the same network has {f.plain:.3f}. The test side is too small to"
-            f" show a difference ({f.gap})."
+            "The test side is too small to show a difference between srjt and plain training of the"
+            " same network."
         )
     return (
         "The model is plain training: with so few images, and without pretrained weights,"
@@ -114,8 +105,8 @@ def what_would_help(f: AnalysisFacts) -> Iterator[str]:
         )
     if f.verify:
         yield (
-            "Verified labels: how many labels are wrong is not determined by the labels alone."
-            f" {f.verify:,} labels that srjt review --sample draws would tell it within ±5 %."
+            "Verified labels: how many labels are wrong is not determined by the labels alone. srjt"
+            " review --sample draws those to verify."
         )
     if f.no_patients:
         yield (
@@ -129,10 +120,7 @@ def what_would_help(f: AnalysisFacts) -> Iterator[str]:
         )
 
 
-WHETHER_MORE = (
-    "Whether more images or better labels would help more is measured by trainings on parts of the"
-    " data: srjt study {source} --learning-curve."
-)
+WHETHER_MORE = "How much more images would help is measured by trainings on parts of the data:"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,16 +203,13 @@ def analysis_facts(done: Analysis, verdict: Verdict | None = None) -> AnalysisFa
     )
     if done.comparison is None:
         return facts
-    row = next(row for row in done.comparison.differences if row.metric == done.comparison.purpose)
     compared = comparison_facts(done.comparison)
     outcome: Outcome = "same"
     if compared.better:
         outcome = "better"
     elif compared.worse:
         outcome = "worse"
-    value, low, high = row.difference
-    gap = f"difference {value:+.3f}, 95 % {low:+.3f} to {high:+.3f}"
-    return replace(facts, outcome=outcome, plain=row.first, gap=gap.replace("-", "−"))
+    return replace(facts, outcome=outcome)
 
 
 def next_commands(done: Analysis) -> dict[str, str]:
@@ -270,6 +255,7 @@ def analysis_page(done: Analysis) -> Page:
         figure_table=confusion_table(done.evaluation),
         warnings=warnings,
         remarks=[*remarks, *audited.remarks],
+        has_ids_option=False,
         sections=[
             _data(done),
             _quality(done, quality),
@@ -397,7 +383,18 @@ def _help(done: Analysis, facts: AnalysisFacts) -> Section:
     parts = [
         f"{number}. {sentence}" for number, sentence in enumerate(what_would_help(facts), start=1)
     ]
-    source = shlex.quote(str(done.inspection.source))
     return Section(
-        "help", "What would help most", text=[*parts, WHETHER_MORE.format(source=source)]
+        "help", "What would help most", text=[*parts, WHETHER_MORE], code=learning_curve(done)
     )
+
+
+def learning_curve(done: Analysis) -> str:
+    """The command that measures how much more images would help, with trainings as this one."""
+    config = done.run.config
+    words = ["srjt", "study", str(done.inspection.source), "--methods", config.method]
+    words.append("--learning-curve")
+    if analysis_facts(done).small:
+        words += ["--preset", "cpu"]
+    if config.weights is not None:
+        words += ["--weights", str(config.weights)]
+    return shlex.join(words)

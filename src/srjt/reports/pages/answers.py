@@ -410,6 +410,7 @@ def explain_page(explanation: Explanation, *, title: str = "run") -> Page:
             f" map, which has {size} places.",
         ],
         sections=[Section("images", "Images", tiles=tiles, brief=True)],
+        has_ids_option=False,
     )
 
 

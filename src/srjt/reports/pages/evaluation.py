@@ -594,6 +594,7 @@ def comparison_page(comparison: Comparison) -> Page:
         figure=results.forest_figure(comparison),
         warnings=warnings,
         sections=[Section("numbers", "All metrics", tables=[_difference_table(comparison)])],
+        has_ids_option=False,
     )
 
 
@@ -604,11 +605,13 @@ def _difference_table(comparison: Comparison) -> Table:
             "metric": metric_heading(row.metric),
             "run": row.run,
             "difference": row.difference.value,
-            f"{comparison.level:.0%} interval": between(*row.difference[1:], "+.3f"),
+            f"{100 * comparison.level:.0f} % interval": between(*row.difference[1:], "+.3f"),
             "p": row.adjusted,
             "this run": row.value,
             "first run": row.first,
         }
+        if len(comparison.runs) == 2:
+            del cells["run"]  # the same in every row
         rows.append(cells)
     return data_table(
         pd.DataFrame(rows),

@@ -141,6 +141,7 @@ def inspection_page(inspection: Inspection, *, command: str = "", next_command: 
         warnings=list(warnings_of(facts)),
         key_numbers=_key_numbers(inspection),
         sections=list(_sections(inspection, command, next_command)),
+        has_ids_option=False,
     )
 
 

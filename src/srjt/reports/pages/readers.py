@@ -234,6 +234,7 @@ def readers_page(
         figure=figure,
         figure_table=most_read,
         sections=sections,
+        has_ids_option=False,
     )
 
 

@@ -423,8 +423,8 @@ def _key_numbers(record: RunRecord, f: RunPageFacts) -> list[KeyNumber]:
             if not math.isnan(score):
                 numbers.append(_key_number(name, score, f))
     if estimate is not None:
-        interval = between(*estimate.rate_interval, ".2f")
-        number = KeyNumber("wrong labels, estimated", f"{estimate.rate:.2f}", interval)
+        interval = between(*estimate.rate_interval, ".0%")
+        number = KeyNumber("wrong labels, estimated", f"{estimate.rate:.0%}", interval)
         if not (estimate.informed and estimate.identifiable):  # a point would be that of a prior
             number = KeyNumber("wrong labels", "unknown", interval, "not determined by the labels")
         numbers.append(number)
