@@ -20,6 +20,8 @@ from srjt.errors import SrjtError, count_of
 from srjt.files import write_atomically
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import pandas as pd
 
 # others are taken, too, so that one set of options serves all commands
@@ -143,16 +145,14 @@ def readers(
         return
     print_line(f"Page: {out / 'report.html'}; the consensus: {out / 'consensus.csv'}")
     if worklist is not None and len(worklist):
-        # a review shows images
-        reviewable = any(Path(image).is_file() for image in located or ())
-        _tell_worklist(out, worklist, reviewable=reviewable)
+        _tell_worklist(out, worklist, located or ())
 
 
-def _tell_worklist(out: Path, worklist: pd.DataFrame, *, reviewable: bool) -> None:
+def _tell_worklist(out: Path, worklist: pd.DataFrame, images: Iterable[str]) -> None:
     """Where the worklist is, and the command that reads its images."""
     file = out / "worklist.csv"
     print_line(f"Worklist: {file} ({count_of(len(worklist), 'reading')})")
-    if reviewable:
+    if any(Path(image).is_file() for image in images):  # a review shows images
         words = ["srjt", "review", str(out), "--worklist", str(file)]
         words += ["--reviewer", str(worklist["reader"].iloc[0])]
         print_line(f"Next: {shlex.join(words)}")

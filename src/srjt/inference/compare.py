@@ -239,12 +239,10 @@ def compare(
     (('run 1', 'run 2'), 'accuracy')
     """
     grading = from_names(Grading, options, kind="option")
-    if len(runs) < 2:
-        raise SrjtError("A comparison needs at least two runs.", code="too_few")
     opened = list(map(open_run, runs))
     names = _names(opened)
     by_name = dict(zip(names, opened, strict=True))
-    _refuse_other_grades(by_name)
+    _check_comparable(by_name)
     if test is not None:
         test = read_labelled(opened[0], test)
         for run in opened:
@@ -264,8 +262,7 @@ def compare(
         by_patient = metrics.patient_tables(
             labels, one.table["grade"].to_numpy(), num_classes=len(grades), groups=groups
         )
-        tables = metrics.resampled_tables(by_patient, resamples=resamples, seed=seed)
-        drawn.append({name: metric.function(tables) for name, metric in metrics.METRICS.items()})
+        drawn.append(_drawn_metrics(by_patient, resamples=resamples, seed=seed))
         errors.append(metrics.one_error_more(by_patient))
     methods = _same_but_seed(opened)
     of_grade = metrics.patients_of_grades(by_patient)  # the labels are the same in all tables
@@ -273,11 +270,9 @@ def compare(
     rare = [grades[grade] for grade in uncommon]
     purpose = grading.target_metric or opened[0].config.target_metric
     gain_of = partial(_gain, labels=labels, metric=purpose, groups=groups, resamples=resamples)
-    shown = []
+    shown = [_with_seeds(names[rows[0]], len(rows)) for rows in methods]
     gains: dict[str, list[Gain]] = {}
-    for rows in methods:
-        name = _with_seeds(names[rows[0]], len(rows))
-        shown.append(name)
+    for name, rows in zip(shown, methods, strict=True):
         for place in rows:
             if gain := gain_of(opened[place], tested[place]):
                 gains.setdefault(name, []).append(gain)
@@ -333,7 +328,16 @@ def _gain(
     )
 
 
-def _refuse_other_grades(runs: Mapping[str, Trained]) -> None:
+def _drawn_metrics(by_patient: Floats, *, resamples: int, seed: int) -> dict[str, Floats]:
+    """Each metric (1 + resamples,) of the tables of the patients (G, C, C), and of their draws."""
+    tables = metrics.resampled_tables(by_patient, resamples=resamples, seed=seed)
+    return {name: metric.function(tables) for name, metric in metrics.METRICS.items()}
+
+
+def _check_comparable(runs: Mapping[str, Trained]) -> None:
+    """Refuse a single run, and runs with different grades."""
+    if len(runs) < 2:
+        raise SrjtError("A comparison needs at least two runs.", code="too_few")
     first, *_ = runs
     for name, run in runs.items():
         if run.grades != runs[first].grades:

@@ -3,7 +3,7 @@ probabilities, and weighted by how well it predicts them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -219,16 +219,8 @@ def explain(labels: Ints, probabilities: Floats, owner: Ints, verified: Verified
     own_repeated = repetition((probabilities.argmax(axis=1) != labels).astype(np.float64), owner)
     repeated = max(own_repeated, len(labels) / _MOST)
     part = owner % min(_PARTS, int(owner.max()) + 1)  # patients in turn: nothing depends on chance
-    # images in the order of severity that predicts the labels better, by the form that is the
-    # freest
-    banded = model.family("banded", num_classes=classes)
-    by_order = []
-    for by_median in (False, True):
-        images = model.rank_images(probabilities, by_median=by_median)
-        pooled = model.pool(labels, images, classes=classes, repeated=repeated)
-        by_order.append(model.fit_model(pooled, banded))
-    best = max(by_order, key=lambda fit: fit.log_evidence)
-    cells = best.problem.cells
+    banded = _in_best_order(labels, probabilities, repeated=repeated)
+    cells = banded.problem.cells
 
     def fitted(form: str) -> model.Fit:
         return model.fit_model(cells, model.family(form, num_classes=classes))
@@ -238,40 +230,23 @@ def explain(labels: Ints, probabilities: Floats, owner: Ints, verified: Verified
     # of two grades the symmetric forms are one
     symmetric = SYMMETRIC[:1] if classes == 2 else SYMMETRIC
     for form in (*symmetric, "banded", "boundary"):
-        fits[form] = best if form == "banded" else fitted(form)
+        fits[form] = banded if form == "banded" else fitted(form)
         held_out[form] = model.held_out_likelihood(fits[form], labels, part)
-    evidence = max(fit.log_evidence for fit in fits.values())
 
     def at_best(fit: model.Fit) -> float:
         """Held-out likelihood at the fitted parameters: one-sided forms leave theirs so open that
         few labels would never show them."""
         return float(model.held_out_likelihood(fit, labels, part, averaged=False).sum())
 
-    candidates = {}
-    for form in ONE_SIDED:
-        fit = fitted(form)
-        shares = cells.weights @ fit.true_grades(cells)
-        if fit.log_evidence < evidence or min(*shares, *cells.counts.sum(axis=0)) < FEW:
-            continue
-        candidates[form] = fit
+    candidates = _one_sided([fitted(form) for form in ONE_SIDED], fits)
     likelihood = max(map(at_best, fits.values())) if candidates else 0.0
-    for form, fit in candidates.items():
+    for fit in candidates:
         if (at_best(fit) - likelihood) / repeated > _GAIN:
-            fits[form] = fit
-            held_out[form] = model.held_out_likelihood(fit, labels, part)
+            fits[fit.form] = fit
+            held_out[fit.form] = model.held_out_likelihood(fit, labels, part)
     log_prior = -np.log([len(symmetric) if form in symmetric else 1 for form in fits])
     weights = softmax([fit.log_evidence for fit in fits.values()] + log_prior).tolist()
-    by_patient = np.array([np.bincount(owner, one) for one in held_out.values()])
-    off = by_patient - by_patient.mean(axis=1, keepdims=True)
-    apart = [form not in (*SYMMETRIC, "banded") for form in fits]
-    misfit = (_MISFIT * len(labels) / repeated) ** 2 * np.diag(apart)
-    draws = np.random.Generator(np.random.PCG64(0)).multivariate_normal(
-        by_patient.sum(axis=1) / repeated + log_prior,
-        off @ off.T / repeated + misfit,
-        size=1000,
-        method="eigh",
-    )
-    doubtful_weights = softmax(draws, axis=1).mean(axis=0).tolist()
+    doubtful_weights = _doubtful_weights(held_out, owner, log_prior, repeated=repeated)
     every = []
     for fit, weight, doubtful in zip(fits.values(), weights, doubtful_weights, strict=True):
         for reader, share in _readers(fit.form):
@@ -283,6 +258,49 @@ def explain(labels: Ints, probabilities: Floats, owner: Ints, verified: Verified
     means = {form: float(one.mean()) for form, one in held_out.items()}
     explained = Explanations(cells=cells, all=tuple(every), held_out=means, repeated=own_repeated)
     return explained.given(verified, labels, probabilities) if len(verified.rows) else explained
+
+
+def _in_best_order(labels: Ints, probabilities: Floats, *, repeated: float) -> model.Fit:
+    """The freest form, fitted to images in the order of severity that predicts the labels
+    better."""
+    classes = probabilities.shape[1]
+    banded = model.family("banded", num_classes=classes)
+    by_order = []
+    for by_median in (False, True):
+        images = model.rank_images(probabilities, by_median=by_median)
+        pooled = model.pool(labels, images, classes=classes, repeated=repeated)
+        by_order.append(model.fit_model(pooled, banded))
+    return max(by_order, key=lambda fit: fit.log_evidence)
+
+
+def _one_sided(one_sided: Sequence[model.Fit], others: Mapping[str, model.Fit]) -> list[model.Fit]:
+    """The one-sided forms that explain the labels better than all others, if no grade is rare."""
+    evidence = max(fit.log_evidence for fit in others.values())
+    candidates = []
+    for fit in one_sided:
+        cells = fit.problem.cells
+        shares = cells.weights @ fit.true_grades(cells)
+        if fit.log_evidence >= evidence and min(*shares, *cells.counts.sum(axis=0)) >= FEW:
+            candidates.append(fit)
+    return candidates
+
+
+def _doubtful_weights(
+    held_out: Mapping[str, Floats], owner: Ints, log_prior: Floats, *, repeated: float
+) -> list[float]:
+    """The weight of each form for the interval, from held-out likelihoods (N,) by form and the
+    patients, ``owner`` (N,): averaged over the sampling error and over the model's own misfit."""
+    by_patient = np.array([np.bincount(owner, one) for one in held_out.values()])
+    off = by_patient - by_patient.mean(axis=1, keepdims=True)
+    apart = [form not in (*SYMMETRIC, "banded") for form in held_out]
+    misfit = (_MISFIT * len(owner) / repeated) ** 2 * np.diag(apart)
+    draws = np.random.Generator(np.random.PCG64(0)).multivariate_normal(
+        by_patient.sum(axis=1) / repeated + log_prior,
+        off @ off.T / repeated + misfit,
+        size=1000,
+        method="eigh",
+    )
+    return list(softmax(draws, axis=1).mean(axis=0).tolist())
 
 
 def _readers(form: str) -> list[tuple[float, float]]:

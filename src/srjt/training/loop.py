@@ -102,31 +102,11 @@ class _Training:
         self.weights = balancing_weights(
             data.labels, balance=config.balance, certainty=data.readers.certainty
         )
-        optimizer = update.make_optimizer(
-            run.networks.members.parameters(), learning=config.learning, device=self.device
-        )
-        recorder = update.Recorder(
-            data.labels,
-            data.true,
-            networks=method.networks,
-            num_classes=method.num_classes,
-            steps=self.steps,
-        )
-        memory = method.memory(self.samples)
-        self.step = update.Step(
-            networks=process.distribute(run.networks, sync_batchnorm=config.sync_batchnorm),
-            method=method,
-            optimizer=optimizer,
-            recorder=recorder,
-            keep=torch.zeros((), dtype=torch.int64, device=self.device),
-            memory={name: tensor.to(self.device) for name, tensor in memory.items()},
-            amp=self.forward.amp,
-            process=process,
-        )
+        self.step = self._make_step()
         self.state = TrainingState(
             networks=run.networks,
-            optimizer=optimizer,
-            recorder=recorder,
+            optimizer=self.step.optimizer,
+            recorder=self.step.recorder,
             memory=self.step.memory,
             generator=generator(config.seed, "method", 1),
             log=checkpoint.MetricsLog(
@@ -146,6 +126,31 @@ class _Training:
         self.images = 0  # trained on in the present epoch, by this process
         self.last_saved = time.monotonic()
         self.confusions: dict[str, np.ndarray] = {}  # side → counts after the latest epoch
+
+    def _make_step(self) -> update.Step:
+        """The update of the networks by one batch."""
+        method = self.run.method
+        memory = method.memory(self.samples)
+        return update.Step(
+            optimizer=update.make_optimizer(
+                self.run.networks.members.parameters(), learning=self.learning, device=self.device
+            ),
+            recorder=update.Recorder(
+                self.data.labels,
+                self.data.true,
+                networks=method.networks,
+                num_classes=method.num_classes,
+                steps=self.steps,
+            ),
+            networks=self.process.distribute(
+                self.run.networks, sync_batchnorm=self.config.sync_batchnorm
+            ),
+            method=method,
+            keep=torch.zeros((), dtype=torch.int64, device=self.device),
+            memory={name: tensor.to(self.device) for name, tensor in memory.items()},
+            amp=self.forward.amp,
+            process=self.process,
+        )
 
     # ---- before the first step
 

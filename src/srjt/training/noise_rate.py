@@ -137,22 +137,30 @@ def resolve_noise_rate(
             "images": image_digest(learnt),
         }
         estimate = _estimate_once(Path(out), facts, estimate_in, reporter)
-    if estimate.informed:
-        share = CORRECTED_IN_DOUBT if config.network == ODDS and not estimate.identifiable else 1.0
-        matrix = share * estimate.transition + (1.0 - share) * np.eye(manifest.num_classes)
-        resolved = _apply(config, share * estimate.rate, matrix, estimate.posterior())
-    else:  # a matrix of networks that know nothing would only blur the labels
-        resolved = _apply(config, 0.0, np.eye(manifest.num_classes), np.eye(manifest.num_classes))
+    resolved = _as_estimated(config, estimate)
+    _tell_estimate(estimate, resolved, reporter)
+    return resolved, estimate
+
+
+def _as_estimated(config: TrainConfig, estimate: NoiseEstimate) -> TrainConfig:
+    """The configuration with as much of an estimate as can be trusted."""
+    nothing = np.eye(len(estimate.prior))
+    if not estimate.informed:  # a matrix of networks that know nothing would only blur the labels
+        return _apply(config, 0.0, nothing, nothing)
+    share = CORRECTED_IN_DOUBT if config.network == ODDS and not estimate.identifiable else 1.0
+    matrix = share * estimate.transition + (1.0 - share) * nothing
+    return _apply(config, share * estimate.rate, matrix, estimate.posterior())
+
+
+def _tell_estimate(estimate: NoiseEstimate, resolved: TrainConfig, reporter: Reporter) -> None:
+    """A note about the estimate; a warning if it is doubtful and samples are discarded by it."""
     sentences = describe(estimate, used=resolved.known_noise_rate)
-    method = methods.lookup(config.method)
-    nothing_discarded = (
-        method.is_recipe and "noise_rate" not in method.needs
-    )  # then a note is enough
+    method = methods.lookup(resolved.method)
+    nothing_discarded = method.is_recipe and "noise_rate" not in method.needs
     if not estimate.informed or not (estimate.identifiable or nothing_discarded):
         warn(Message.joined([*sentences, WOULD_HELP]))
     else:
         reporter.note(sentences[0])
-    return resolved, estimate
 
 
 def fit_warm_up(

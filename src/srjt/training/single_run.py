@@ -4,10 +4,11 @@ learnt from several readers, the files of the finished run, and how long a train
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,14 @@ import torch
 from srjt import networks as backbones
 from srjt.data.grades import Grades
 from srjt.data.images.feed import Feed
+from srjt.data.images.store import ImageStore
 from srjt.data.leakage import traces_of, write_traces
 from srjt.data.manifest import Ints, Manifest, as_features
 from srjt.data.splits import Split, official_split, warn_of_leaks
 from srjt.errors import Option, SrjtError, unknown_name, warn
 from srjt.files import explain_write_errors, write_atomically
 from srjt.methods.base import Method
+from srjt.progress import Reporter
 from srjt.text import count_of, few
 from srjt.training import checkpoint, devices, folder as run_folder, trained
 from srjt.training.batches import NO_READERS, ReaderTargets, TrainingSet
@@ -253,25 +256,32 @@ def finished_metrics(folder: Path) -> pd.DataFrame:
 WRONG_LABELS = "wrong_labels"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """How a run came about, for ``run.json``."""
+
+    noise: dict[str, Any] | None = None  # where the noise rate comes from
+    # the mean held-out log-likelihood by network, if the network was chosen by it
+    head: dict[str, float] | None = None
+    # whether a small network is trained because no pretrained weights of a backbone were found
+    weights_missing: bool = False
+    grade_names: Mapping[str, str] | None = None
+    command: str | None = None
+
+
 def single_run(
     data: Manifest,
     *,
     config: TrainConfig,
     setup: Setup,
     out: str | Path | None = None,
-    noise: dict[str, Any] | None = None,
-    head: dict[str, float] | None = None,
-    weights_missing: bool = False,
-    grade_names: Mapping[str, str] | None = None,
-    command: str | None = None,
+    origin: Origin | None = None,
 ) -> Trained:
     """Train one run whose configuration is complete: ``noise_rate`` is a number, or not needed.
 
-    The arguments are those of ``srjt.train``; noise: where the noise rate comes from, for
-    ``run.json``. head: the mean held-out log-likelihood by network, if the network was chosen by
-    it. weights_missing: whether a small network is trained because no pretrained weights of a
-    backbone were found.
+    The arguments are those of ``srjt.train``.
     """
+    origin = origin or Origin()
     config = config.for_data(features=data.are_features, samples=len(data))
     _check_inputs(data, config, setup)
     reporter = setup.reporter
@@ -282,31 +292,28 @@ def single_run(
     method = trained.build_method(config, num_classes=data.num_classes)
     store = setup.open_store(data, config)
     manifest = store.manifest
-    if store.skipped:
-        count = count_of(len(store.skipped), "unreadable image is", "unreadable images are")
-        reporter.note(f"{count} skipped: {few(name for name, _ in store.skipped)}.")
+    _tell_skipped(store, reporter)
     parts = _checked_split(setup.split, manifest, config, skipped=bool(store.skipped))
     readers = training_targets(manifest, parts.train, config, method)
 
-    side = config.crop if setup.transform is None else config.image_size
-    in_shape = store.pixels.shape[1:] if manifest.are_features else (3, side, side)
+    in_shape = _in_shape(store, config, setup)
     used = manifest.select(np.concatenate(list(parts.sides().values())), images=False)
     finished = folder is not None and run_folder.is_finished(folder)
     pixels = store.pixels if finished else setup.inputs(store, config)
-    about: dict[str, Any] = {"weights_missing": True} if weights_missing else {}
-    if config.backbone is not None:
-        about["frozen"] = frozen_facts(manifest, config, seconds=setup.features.seconds)
+    about = _about_backbone(manifest, config, setup, origin)
     facts = run_folder.RunFacts(
         config=config,
-        grades=Grades(manifest.grades, grade_names),
+        grades=Grades(manifest.grades, origin.grade_names),
         data=run_folder.DataFacts(
             **_data_facts(manifest, parts, used, in_shape=in_shape, unreadable=len(store.skipped)),
             **about,
         ),
         own_network=setup.network is not None,
-        noise=noise,
-        head=head,
-        provenance=describe_provenance(device, command=command, processes=process.world_size),
+        noise=origin.noise,
+        head=origin.head,
+        provenance=describe_provenance(
+            device, command=origin.command, processes=process.world_size
+        ),
     )
     if folder is not None and finished:
         run_folder.open_run_folder(folder, facts, used)  # raises an error if it is a different run
@@ -320,29 +327,20 @@ def single_run(
         run = trained.ready_to_compute(
             networks, method, replace(begun, config=config), setup, folder=folder
         )
-        if not isinstance(reporter, FoldReporter):  # the trainings of a cross-fit are all alike
-            for sentence in _announced(run, manifest, parts, setup, about):
-                reporter.note(sentence)
+        _announce(run, manifest, parts, setup, about)
         training, sides = _tensors(manifest, parts, feed, run, readers)
-        try:
-            with (
-                devices.torch_flags(config, device),
-                torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
-            ):
-                if config.network == ODDS:
-                    rows = as_features(pixels[parts.train])
-                    samples = manifest.select(parts.train, images=False)
-                    result = fit_at_once(
-                        run, training, sides, samples=samples, rows=rows, reporter=reporter
-                    )
-                else:
-                    result = fit(run, training, sides, reporter=reporter, process=process)
-                # with the flags and batches of the training, so that the scores agree with its
-                # metrics
-                held_out = _held_out(run, manifest, feed, sides) if process.is_main else {}
-                networks.compiled = []  # other samples would be compiled again
-        except torch.cuda.OutOfMemoryError:
-            raise _too_large(config, in_shape) from None
+        with _training_flags(config, device, in_shape):
+            if config.network == ODDS:
+                rows = as_features(pixels[parts.train])
+                samples = manifest.select(parts.train, images=False)
+                result = fit_at_once(
+                    run, training, sides, samples=samples, rows=rows, reporter=reporter
+                )
+            else:
+                result = fit(run, training, sides, reporter=reporter, process=process)
+            # with the flags and batches of the training, so that the scores agree with its metrics
+            held_out = _held_out(run, manifest, feed, sides) if process.is_main else {}
+            networks.compiled = []  # other samples would be compiled again
         run = replace(
             run,
             networks=networks.eval(),
@@ -356,6 +354,45 @@ def single_run(
         if process.is_main and folder is not None:
             write_results(folder, run, fitted=result)
     return run
+
+
+@contextlib.contextmanager
+def _training_flags(
+    config: ResolvedConfig, device: torch.device, in_shape: tuple[int, ...]
+) -> Iterator[None]:
+    """With torch's flags for this training and random numbers of its own; a GPU that is too small
+    is an error that says what to change."""
+    forked = [device] if device.type == "cuda" else []
+    try:
+        with devices.torch_flags(config, device), torch.random.fork_rng(devices=forked):
+            yield
+    except torch.cuda.OutOfMemoryError:
+        raise _too_large(config, in_shape) from None
+
+
+def _in_shape(store: ImageStore, config: ResolvedConfig, setup: Setup) -> tuple[int, ...]:
+    """The shape of one sample as the networks get it."""
+    if store.manifest.are_features:
+        return tuple(store.pixels.shape[1:])
+    side = config.crop if setup.transform is None else config.image_size
+    return (3, side, side)
+
+
+def _about_backbone(
+    manifest: Manifest, config: ResolvedConfig, setup: Setup, origin: Origin
+) -> dict[str, Any]:
+    """What ``run.json`` says of a frozen backbone, or of one whose weights are missing."""
+    about: dict[str, Any] = {"weights_missing": True} if origin.weights_missing else {}
+    if config.backbone is not None:
+        about["frozen"] = frozen_facts(manifest, config, seconds=setup.features.seconds)
+    return about
+
+
+def _tell_skipped(store: ImageStore, reporter: Reporter) -> None:
+    """A note about images that cannot be read."""
+    if store.skipped:
+        count = count_of(len(store.skipped), "unreadable image is", "unreadable images are")
+        reporter.note(f"{count} skipped: {few(name for name, _ in store.skipped)}.")
 
 
 def _checked_split(
@@ -381,16 +418,19 @@ def _finished_run(folder: Path, setup: Setup) -> Trained:
     return replace(run, metrics=finished_metrics(folder))
 
 
-def _announced(
+def _announce(
     run: Trained, manifest: Manifest, parts: Split, setup: Setup, about: Mapping[str, Any]
-) -> list[str]:
-    """What is trained, before it begins."""
+) -> None:
+    """Notes about what is trained, before it begins."""
+    if isinstance(setup.reporter, FoldReporter):  # the trainings of a cross-fit are all alike
+        return
     kind = "rows of features" if manifest.are_features else "images"
     networks = _described(run, own_network=setup.network is not None)
     sentences = [f"{len(parts.train):,} training {kind}, {networks}."]
     if run.config.backbone is not None:
         sentences += frozen_sentences(run.config, about["frozen"])
-    return sentences
+    for sentence in sentences:
+        setup.reporter.note(sentence)
 
 
 def _described(run: Trained, *, own_network: bool) -> str:

@@ -244,6 +244,47 @@ WARM_UP_STEPS = (
 EpochRunner = Callable[[Plan, int, torch.Generator], Iterator[None]]
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Steps:
+    """What the steps of an epoch are made of, run eagerly."""
+
+    step: Step
+    networks: StackedNetworks
+    data: TrainingSet
+    preprocess: Preprocess
+    part: slice
+
+    def batches(
+        self, plan: Plan, first: int, generator: torch.Generator
+    ) -> Generator[Batch, None, None]:
+        """The batches of an epoch from its step ``first``."""
+        return train_batches(
+            self.data,
+            plan,
+            method=self.step.method,
+            preprocess=self.preprocess,
+            generator=generator,
+            first=first,
+            part=self.part,
+        )
+
+    def run_eagerly(self, plan: Plan, first: int, generator: torch.Generator) -> Iterator[None]:
+        for batch in self.batches(plan, first, generator):
+            self.step(*batch)
+            yield
+
+    def live(self) -> dict[str, torch.Tensor]:
+        """Every tensor that a step changes."""
+        step = self.step
+        return state_tensors(self.networks, step.optimizer, step.recorder, step.memory)
+
+    @property
+    def custom_inputs(self) -> bool:
+        """Whether code of a method or of the user makes the inputs, which no graph captures."""
+        prepares = type(self.step.method).prepare is not Method.prepare
+        return prepares or self.preprocess.train_transform is not None
+
+
 def make_epoch_runner(
     mode: StepMode,
     step: Step,
@@ -262,75 +303,69 @@ def make_epoch_runner(
     plan: of any epoch, to warm up on; the plans of all epochs have its shape. images: of the whole
     training, by which ``auto`` decides whether compiling pays.
     """
-    method = step.method
     device = data.labels.device
-
-    def batches(plan: Plan, first: int, generator: torch.Generator) -> Generator[Batch, None, None]:
-        return train_batches(
-            data,
-            plan,
-            method=method,
-            preprocess=preprocess,
-            generator=generator,
-            first=first,
-            part=part,
-        )
-
-    def run_eagerly(plan: Plan, first: int, generator: torch.Generator) -> Iterator[None]:
-        for batch in batches(plan, first, generator):
-            step(*batch)
-            yield
-
+    steps = _Steps(step=step, networks=networks, data=data, preprocess=preprocess, part=part)
     if device.type != "cuda" or mode == "eager" or step.process.world_size > 1 or len(plan) == 0:
-        return run_eagerly
+        return steps.run_eagerly
     if mode == "compiled" or (mode == "auto" and images >= COMPILING_PAYS):
         compile_networks(networks, batch_size=plan.rows.shape[1])
     if networks.streams == [] and len(networks.members) > 1:
         networks.streams = [torch.cuda.Stream() for _ in networks.members]
-
-    def live() -> dict[str, torch.Tensor]:
-        return state_tensors(networks, step.optimizer, step.recorder, step.memory)
-
-    before = {name: tensor.clone() for name, tensor in live().items()}
+    before = {name: tensor.clone() for name, tensor in steps.live().items()}
 
     def undo_warm_up() -> None:
-        restore(live(), before)
+        restore(steps.live(), before)
 
-    warm_up_batches = batches(plan, 0, generator)
+    warm_up_batches = steps.batches(plan, 0, generator)
     first_batch = next(warm_up_batches)
     warm_up_batches.close()  # a streaming feed's threads must not touch the device during capture
-    custom_inputs = (
-        type(method).prepare is not Method.prepare or preprocess.train_transform is not None
-    )
-    if data.feed.resident and not custom_inputs:
-        buffers = plan.to(device)
-        store_rows = data.rows.to(device)
+    if data.feed.resident and not steps.custom_inputs:
+        captured = _capture_with_gathering(steps, plan, undo_warm_up)
+    else:
+        captured = _capture_with_copying(steps, first_batch, undo_warm_up)
+    return captured or steps.run_eagerly
 
-        def gather_and_step() -> None:
-            step(*buffers.batch(data, store_rows, step.recorder.tensors["step"], preprocess))
 
-        replay = _capture_with_fallback(gather_and_step, undo_warm_up, networks)
-        if replay is None:
-            return run_eagerly
+def _capture_with_gathering(
+    steps: _Steps, plan: Plan, undo: Callable[[], None]
+) -> EpochRunner | None:
+    """A graph that gathers its batch from images on the device; None if it cannot be captured."""
+    step = steps.step
+    data = steps.data
+    device = data.labels.device
+    buffers = plan.to(device)
+    store_rows = data.rows.to(device)
 
-        def run_resident(plan: Plan, first: int, generator: torch.Generator) -> Iterator[None]:
-            buffers.fill(plan)
-            for _ in range(first, len(plan)):
-                replay()
-                yield
+    def gather_and_step() -> None:
+        step(*buffers.batch(data, store_rows, step.recorder.tensors["step"], steps.preprocess))
 
-        return run_resident
+    replay = _capture_with_fallback(gather_and_step, undo, steps.networks)
+    if replay is None:
+        return None
 
+    def run_resident(plan: Plan, first: int, generator: torch.Generator) -> Iterator[None]:
+        buffers.fill(plan)
+        for _ in range(first, len(plan)):
+            replay()
+            yield
+
+    return run_resident
+
+
+def _capture_with_copying(
+    steps: _Steps, first_batch: Batch, undo: Callable[[], None]
+) -> EpochRunner | None:
+    """A graph into whose inputs each batch is copied; None if it cannot be captured."""
     static = Batch(*(torch.empty_like(tensor).copy_(tensor) for tensor in first_batch))
-    replay_static = _capture_with_fallback(lambda: step(*static), undo_warm_up, networks)
-    if replay_static is None:
-        return run_eagerly
+    replay = _capture_with_fallback(lambda: steps.step(*static), undo, steps.networks)
+    if replay is None:
+        return None
 
     def run_copied(plan: Plan, first: int, generator: torch.Generator) -> Iterator[None]:
-        for batch in batches(plan, first, generator):
+        for batch in steps.batches(plan, first, generator):
             for fixed, fresh in zip(static, batch, strict=True):
                 fixed.copy_(fresh, non_blocking=True)
-            replay_static()
+            replay()
             yield
 
     return run_copied

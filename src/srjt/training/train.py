@@ -128,13 +128,7 @@ def train(
     >>> list(run.scores.loc["test"].index)
     ['mae', 'accuracy', 'macro_f1', 'qwk']
     """
-    if not (split is None or split == "all" or callable(split) or isinstance(split, Split)):
-        raise SrjtError(
-            "split takes a Split, a function that makes one from the data, or 'all', not"
-            f" {split!r}: the first of five folds is split=srjt.data.folds(data)[0].",
-            code="wrong_type",
-            option="split",
-        )
+    _check_split(split)
     if out is not None:
         run_folder.refuse_other_files(Path(out))  # before anything is read or written
     data = labelled_samples(data, on_bad_image=on_bad_image, progress=progress and reporter is None)
@@ -177,11 +171,8 @@ def train(
             data, config=head.config, setup=setup, out=shared, fitted=head.fitted
         )
         if shared_estimate is not None and out is not None:
-            folder = Path(out)
-            folder.mkdir(parents=True, exist_ok=True)
             made = {"noise.json": estimate is not None, "head.json": head.held_out is not None}
-            for name in (name for name, used in made.items() if used):
-                write_atomically(folder / name, (shared_estimate / name).read_bytes())
+            _copy_made(made, shared_estimate, Path(out))
         config = config.for_data(features=data.are_features, samples=len(data))
         watching.begin(config.method, epochs=config.epochs)
         run = one_run.single_run(
@@ -189,10 +180,31 @@ def train(
             config=config,
             setup=setup,
             out=out,
-            noise=noise_record(requested, config, estimate),
-            head=head.held_out,
-            weights_missing=lacks_weights(as_given, requested, features=data.are_features),
-            command=command,
-            grade_names=names,
+            origin=one_run.Origin(
+                noise=noise_record(requested, config, estimate),
+                head=head.held_out,
+                weights_missing=lacks_weights(as_given, requested, features=data.are_features),
+                command=command,
+                grade_names=names,
+            ),
         )
     return replace(run, noise_estimate=estimate)
+
+
+def _check_split(split: SplitChoice) -> None:
+    """Refuse what is no split."""
+    if not (split is None or split == "all" or callable(split) or isinstance(split, Split)):
+        raise SrjtError(
+            "split takes a Split, a function that makes one from the data, or 'all', not"
+            f" {split!r}: the first of five folds is split=srjt.data.folds(data)[0].",
+            code="wrong_type",
+            option="split",
+        )
+
+
+def _copy_made(made: Mapping[str, bool], shared: Path, folder: Path) -> None:
+    """Copy what runs of a study share to the folder of one run. made: whether a file is used."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, used in made.items():
+        if used:
+            write_atomically(folder / name, (shared / name).read_bytes())
