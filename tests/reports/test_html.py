@@ -15,7 +15,15 @@ import pytest
 
 from reports.html_tree import Tree
 from srjt.errors import SrjtError
-from srjt.reports.page import Page, Section, page_figures, render, whole_options, write_page
+from srjt.reports.page import (
+    Page,
+    Section,
+    page_figures,
+    render,
+    whole_options,
+    with_command,
+    write_page,
+)
 from srjt.reports.pages.study import study_facts, study_page, verdict_of, warnings_of
 
 FEW = {
@@ -212,6 +220,16 @@ def test_figures_of_parts_are_found(study) -> None:
     assert inner
     assert {id(d) for d in inner} <= {id(d) for d in page_figures(made)}
     assert page_figures(Page(kind="", title="", lead="", sections=[Section("a", "A")])) == []
+
+
+def test_a_command_at_the_end_of_a_paragraph_looks_like_one() -> None:
+    told = "To know it, verify 5 <b>: srjt review a.b/audit --sample 5."
+    assert with_command(told) == (
+        "To know it, verify 5 &lt;b&gt;: <code>srjt review a.b/audit"
+        " <span>--sample</span> 5</code>."
+    )
+    for other in ("srjt is better.", "Next: srjt review a. Then <more>.", "no command"):
+        assert "<code>" not in with_command(other)
 
 
 def test_a_browser_does_not_break_an_option() -> None:

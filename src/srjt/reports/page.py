@@ -308,6 +308,7 @@ def templates() -> jinja2.Environment:
     environment.globals["svg"] = lambda captioned: Markup(inline_svg(captioned))
     environment.filters["breakable"] = breakable
     environment.filters["whole_options"] = whole_options
+    environment.filters["with_command"] = with_command
     return environment
 
 
@@ -328,6 +329,22 @@ def whole_options(command: str) -> Markup:
     from markupsafe import Markup, escape
 
     return Markup(re.sub(r"(?<!\S)--[\w-]+", r"<span>\g<0></span>", str(escape(command))))
+
+
+# at the end of a paragraph, after a colon
+_COMMAND = re.compile(r"(?<=: )srjt [a-z]+ (?:(?!\. ).)+?(?=\.?$)")
+
+
+def with_command(paragraph: str) -> Markup:
+    """A paragraph as HTML; a command at its end looks like one, without the full stop."""
+    from markupsafe import Markup, escape
+
+    found = _COMMAND.search(paragraph)
+    if found is None:
+        return escape(paragraph)
+    before = escape(paragraph[: found.start()])
+    command = Markup("<code>{}</code>").format(whole_options(found[0]))
+    return before + command + paragraph[found.end() :]
 
 
 @cache
