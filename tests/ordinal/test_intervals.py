@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from numpy.typing import ArrayLike
 from scipy.stats import beta, norm as normal, t as student, ttest_ind
 
 from refusals import refuses
@@ -275,16 +276,42 @@ def test_a_mean_over_grades_rests_on_the_patients_of_the_rarest_grade() -> None:
     samples = own.sum(axis=(1, 2))
     assert metrics.patients_of_grades(own).tolist() == [30, 12]
     for name, metric in metrics.METRICS.items():
-        by_hand = 19**2 / (64 + 11) if metric.per_grade else samples.sum() ** 2 / (samples**2).sum()
+        by_hand = _effective([8] + [1] * 11 if metric.per_grade else samples)
         assert behind[name] == pytest.approx(by_hand)
     own[9:12, 1, 1] = 0.0  # nine are too few
     assert metrics.patients_behind(own)["macro_f1"] == 0.0
-    assert metrics.patients_behind(own)["mae"] > 15
+    samples = own.sum(axis=(1, 2))
+    assert metrics.patients_behind(own)["mae"] == pytest.approx(_effective(samples))
+
+
+def _effective(samples: ArrayLike) -> float:
+    shares = np.asarray(samples) / np.sum(samples)
+    squares = (shares**2).sum()
+    varies = 1 - 2 * (shares**3).sum() / squares + squares
+    too_little = varies * len(shares) / (len(shares) + 1)
+    return float((1 + too_little) / (1 - too_little))
 
 
 def test_effective_patients_by_hand() -> None:
-    assert metrics.effective_patients([0, 1, 2, 3]) == 4.0
-    assert metrics.effective_patients(np.repeat([0, 1], [9, 1])) == pytest.approx(100 / 82)
+    assert metrics.effective_patients([0, 1, 2, 3]) == pytest.approx(4.0)
+    assert metrics.effective_patients(np.repeat([0, 1], [9, 1])) == pytest.approx(
+        _effective([9, 1])
+    )
+    assert metrics.effective_patients([0, 0, 0]) == 1.0
+    counts = np.array([[3.0, 9.0, 0.0], [3.0, 1.0, 0.0], [3.0, 0.0, 0.0]])
+    assert metrics.effective_counts(counts) == pytest.approx([3.0, _effective([9, 1]), 0.0])
+
+
+def test_draws_of_unequal_patients_vary_too_little_by_what_effective_patients_say() -> None:
+    rng = np.random.default_rng(0)
+    samples = np.array([40.0, 20.0, 10.0] + [1.0] * 57)
+    means = rng.normal(size=(4000, 60))  # of each patient
+    shares = samples / samples.sum()
+    of_all = means @ shares
+    pull = shares * (means - of_all[:, None])
+    drawn = (pull**2).sum(axis=1) * 60 / 61  # the variance of exponential weights
+    n = metrics.effective_counts(samples)
+    assert drawn.mean() * (n + 1) / (n - 1) == pytest.approx(of_all.var(), rel=0.05)
 
 
 def test_a_rare_grade_that_is_absent_is_in_the_interval_of_macro_averages() -> None:

@@ -9,7 +9,7 @@ from sklearn.metrics import cohen_kappa_score
 
 from fixtures.reader_tables import readings_of
 from srjt.errors import SrjtError
-from srjt.ordinal.metrics import TOO_FEW, wrong_by
+from srjt.ordinal.metrics import TOO_FEW, effective_counts, wrong_by
 from srjt.readers import Consensus, Readings, compare_network, consensus, next_readings
 from srjt.readers.agreement import ends, weighted_kappa
 from srjt.readers.network import distance_at_limit
@@ -105,7 +105,8 @@ def test_ends_are_those_of_effective_patients(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setitem(compare_network.__globals__, "ends", recorded)
     compare_network(skewed, table[0], resamples=10)
-    assert counted == pytest.approx([89**2 / (60**2 + 29)] * 4)
+    samples = np.array([60.0] + [1.0] * 29)
+    assert counted == pytest.approx([float(effective_counts(samples))] * 4)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.2])

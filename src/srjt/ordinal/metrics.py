@@ -338,18 +338,43 @@ class Interval(NamedTuple):
 
 
 def effective_patients(owner: ArrayLike) -> float:
-    """How many patients with equally many samples tell as much: (Σ m)² / Σ m² for patients with m
-    samples each.
+    """How many patients with equally many samples tell as much; see ``effective_counts``.
 
     owner: (N,) the number of each sample's patient, as ``patient_codes`` has it.
 
     Examples
     --------
-    >>> effective_patients([0, 0, 1, 1]), round(effective_patients([0, 0, 0, 0, 1, 2]), 9)
-    (2.0, 2.0)
+    >>> round(effective_patients([0, 0, 1, 1]), 9), round(effective_patients([0, 0, 0, 0, 1, 2]), 9)
+    (2.0, 1.526315789)
     """
-    samples = np.bincount(np.asarray(owner, dtype=np.int64)).astype(np.float64)
-    return float(samples.sum() ** 2 / np.maximum((samples**2).sum(), 1.0))
+    return float(effective_counts(np.bincount(np.asarray(owner, dtype=np.int64)).astype(float)))
+
+
+def effective_counts(samples: Floats) -> Floats:
+    """How many patients with equally many samples have bootstrap draws that vary as much too
+    little.
+
+    Draws of the mean of n such patients have (n − 1)/(n + 1) of its variance. If patient i has the
+    share hᵢ of the samples, and patients vary alike, the draws of G patients have
+    G/(G + 1) · (1 − 2 Σh³/Σh² + Σh²) of it: the mean follows the patients with the most samples.
+
+    samples: (G, …) of each patient. The result has the shape of the rest.
+    """
+    powers = [(samples**power).sum(axis=0) for power in (1, 2, 3)]
+    return effective_from_sums(*powers, patients=(samples > 0).sum(axis=0))
+
+
+def effective_from_sums(
+    total: ArrayLike, squares: ArrayLike, cubes: ArrayLike, *, patients: ArrayLike
+) -> Floats:
+    """``effective_counts`` from Σm, Σm² and Σm³ over the patients that have m > 0 samples;
+    0 without any."""
+    number = np.maximum(patients, 1)
+    known = np.asarray(patients) > 0
+    first, second = (np.where(known, power, 1.0) for power in (total, squares))
+    varies = 1.0 - 2.0 * np.asarray(cubes) / (first * second) + second / first**2
+    whole = (number + 1) / number
+    return np.where(known, (whole + varies) / (whole - varies), 0.0)
 
 
 def patients_of_grades(by_patient: Floats) -> Ints:
@@ -359,25 +384,23 @@ def patients_of_grades(by_patient: Floats) -> Ints:
 
 
 def patients_behind(by_patient: Floats) -> dict[str, float]:
-    """How many patients an interval of each metric rests on: effective ones, of a mean over grades
-    and κ those of the rarest grade. 0 where a grade has fewer than ``TOO_FEW`` patients: what such
-    a grade adds is not known, and there is no interval.
+    """How many patients the interval of a difference rests on, by metric: effective ones, of a
+    mean over grades and κ those of the rarest grade. 0 where a grade has fewer than ``TOO_FEW``
+    patients: what such a grade adds is not known, and there is no interval.
 
     by_patient: (G, C, C) the confusion matrix of each patient; rows are the true grades.
 
     Examples
     --------
     >>> rare = patient_tables([0] * 20 + [1], [0] * 21, num_classes=2)
-    >>> patients_behind(rare)["accuracy"], patients_behind(rare)["macro_f1"]
+    >>> round(patients_behind(rare)["accuracy"], 9), patients_behind(rare)["macro_f1"]
     (21.0, 0.0)
     """
     of_grade = by_patient.sum(axis=2)  # (G, C)
-    samples = of_grade.sum(axis=1)
-    all_grades = float(samples.sum() ** 2 / np.maximum((samples**2).sum(), 1.0))
+    all_grades = float(effective_counts(of_grade.sum(axis=1)))
     rarest = 0.0
     if patients_of_grades(by_patient).min() >= TOO_FEW:
-        each = of_grade.sum(axis=0) ** 2 / (of_grade**2).sum(axis=0)
-        rarest = min(all_grades, float(each.min()))
+        rarest = min(all_grades, float(effective_counts(of_grade).min()))
     return {name: rarest if metric.per_grade else all_grades for name, metric in METRICS.items()}
 
 
@@ -546,7 +569,7 @@ def score_draws(
         value[name] = float(metric.function(drawn[:1])[0])
         better[name], worse[name] = (metric.function(table) for table in tables[kind])
     present = samples[samples > 0]
-    return ScoreDraws(value, better, worse, float(present.sum() ** 2 / (present**2).sum()))
+    return ScoreDraws(value, better, worse, float(effective_counts(present)))
 
 
 def images_worth_one(by_patient: Floats, value: ArrayLike, samples: Floats) -> float:

@@ -19,6 +19,7 @@ from srjt.notebook import Reported
 from srjt.ordinal.decisions import proportion_interval
 from srjt.ordinal.metrics import (
     Interval,
+    effective_from_sums,
     effective_patients,
     images_worth_one,
     patient_draws,
@@ -459,9 +460,8 @@ def _pair_table(shared: Pairs, first: Floats, low: Floats, high: Floats) -> pd.D
 def _effective(counts: csr_matrix) -> Floats:
     """(K,) the effective number of patients of each column (G, K) of counts, as
     ``effective_patients``."""
-    squares = np.asarray(counts.multiply(counts).sum(axis=0), dtype=np.float64).ravel()
-    total = np.asarray(counts.sum(axis=0), dtype=np.float64).ravel()
-    return np.asarray(total**2 / np.maximum(squares, 1e-300))
+    sums = [np.asarray(counts.power(power).sum(axis=0)).ravel() for power in (1, 2, 3)]
+    return effective_from_sums(*sums, patients=np.asarray((counts > 0).sum(axis=0)).ravel())
 
 
 def _one_disagreement(
