@@ -157,7 +157,7 @@ def pooling(repeats: int, out: Path | None) -> None:
                 true = highest_per_unit(label, owner)
                 for name, (kappa, loss) in found.items():
                     how = "learned" if name in fitted else name
-                    pooled = pool_probabilities(p, owner, how=how, learned=fitted.get(name))  # type: ignore[arg-type]
+                    pooled = pool_probabilities(p, owner, pooling=how, learned=fitted.get(name))  # type: ignore[arg-type]
                     grade = pooled.argmax(axis=1)
                     if name == "highest":
                         grade = highest_per_unit(p.argmax(axis=1), owner)

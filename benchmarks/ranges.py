@@ -359,7 +359,9 @@ def torchcp_sets(
     if data.pool is not None:
         owner, test_owner = (pd.factorize(data.patients[rows])[0] for rows in (cal, test))
         labels = highest_per_unit(labels, owner)
-        p, q = (pool_probabilities(r, u, how=data.pool) for r, u in ((p, owner), (q, test_owner)))
+        p, q = (
+            pool_probabilities(r, u, pooling=data.pool) for r, u in ((p, owner), (q, test_owner))
+        )
     logits, new = (torch.from_numpy(np.log(np.maximum(r, 1e-12))) for r in (p, q))
     predictor = SplitPredictor(APS(randomized=False), device=torch.device("cpu"))
     predictor.calculate_threshold(logits, torch.from_numpy(labels), alpha=1 - coverage)

@@ -127,7 +127,7 @@ def test_a_telephone_says_that_there_are_more_columns(tab: Tab) -> None:
     cut = "document.querySelector('#answers .scroll').classList.contains('cut')"
     said = "getComputedStyle(document.querySelector('#answers .caption'), '::before').content"
     assert not tab.js(cut)
-    tab.resize(260, 800)
+    tab.resize(220, 800)
     tab.wait(cut)
     assert "scroll sideways" in tab.js(said)
     tab.call("Emulation.clearDeviceMetricsOverride")

@@ -132,7 +132,7 @@ def run(
         elif verifying:
             _verify(log, sample, within=within, at_random=at_random, where=where, open_=open_)
         else:
-            _review(log, limit, where=where, open_=open_)
+            _review(log, limit, folder=folder, where=where, open_=open_)
 
 
 def _check_kinds(
@@ -188,7 +188,14 @@ def _read_worklist(
         print_line(f"Next: srjt review export {quoted} --readings --out more_readings.csv")
 
 
-def _review(log: dict[str, Any], limit: int | None, *, where: dict[str, Any], open_: bool) -> None:
+def _review(
+    log: dict[str, Any],
+    limit: int | None,
+    *,
+    folder: Path,
+    where: dict[str, Any],
+    open_: bool,
+) -> None:
     """Serve the most doubtful labels, and tell how many were decided."""
     from srjt.auditing.review_app import ReviewSession, listen
     from srjt.auditing.review_log import review_progress
@@ -204,6 +211,7 @@ def _review(log: dict[str, Any], limit: int | None, *, where: dict[str, Any], op
     made = sum(entry.revision > first_revision for entry in by_me)
     progress = review_progress(source, decisions.current, queue=queue)
     say(f"\n{progress}; {made:,} decided in this session.")
+    print_line(f"Next: srjt review export {shlex.quote(str(folder))} --out labels_clean.csv")
 
 
 def _reviewer_name(given: str | None) -> str:

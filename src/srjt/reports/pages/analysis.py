@@ -391,10 +391,11 @@ def _help(done: Analysis, facts: AnalysisFacts) -> Section:
 def learning_curve(done: Analysis) -> str:
     """The command that measures how much more images would help, with trainings as this one."""
     config = done.run.config
-    words = ["srjt", "study", str(done.inspection.source), "--methods", config.method]
-    words.append("--learning-curve")
+    options = {"methods": config.method}
     if analysis_facts(done).small:
-        words += ["--preset", "cpu"]
+        options["preset"] = "cpu"
     if config.weights is not None:
-        words += ["--weights", str(config.weights)]
-    return shlex.join(words)
+        options["weights"] = str(config.weights)
+    words = [f"--{name} {shlex.quote(value)}" for name, value in options.items()]
+    source = shlex.quote(str(done.inspection.source))
+    return f"srjt study {source} {' '.join(words)} --learning-curve"
