@@ -369,12 +369,11 @@ def effective_from_sums(
 ) -> Floats:
     """``effective_counts`` from Σm, Σm² and Σm³ over the patients that have m > 0 samples;
     0 without any."""
-    number = np.maximum(patients, 1)
     known = np.asarray(patients) > 0
-    first, second = (np.where(known, power, 1.0) for power in (total, squares))
+    number, first, second = (np.where(known, one, 1.0) for one in (patients, total, squares))
     varies = 1.0 - 2.0 * np.asarray(cubes) / (first * second) + second / first**2
     whole = (number + 1) / number
-    return np.where(known, (whole + varies) / (whole - varies), 0.0)
+    return np.asarray((whole + varies) * known / np.where(known, whole - varies, 1.0))
 
 
 def patients_of_grades(by_patient: Floats) -> Ints:
