@@ -108,6 +108,21 @@ def test_patients_count_not_images() -> None:
     assert math.isnan(gain_over_one_grade(labels, labels, groups=skewed, **told).low)
 
 
+def test_equal_images_of_a_patient_tell_no_more_than_one() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.choice(4, 30, p=[0.5, 0.2, 0.2, 0.1])
+    grades = np.where(rng.random(30) < 0.7, labels, 1)
+    told = {"training_counts": TRAINING, "metric": "mae", "resamples": 50}
+    once = gain_over_one_grade(labels, grades, groups=[str(k) for k in range(30)], **told)
+    often = gain_over_one_grade(
+        np.repeat(labels, 8),
+        np.repeat(grades, 8),
+        groups=[str(k) for k in np.repeat(np.arange(30), 8)],
+        **told,
+    )
+    assert often.low == pytest.approx(once.low)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("images", [1, 5])
 def test_answers_that_gain_nothing_are_seldom_called_better(images: int) -> None:

@@ -131,8 +131,8 @@ def gain_over_one_grade(
     if metric == "qwk":  # not defined where all labels are equal
         naive = np.zeros_like(naive)
         gain = gain._replace(naive=0.0)
-    sizes = np.bincount(metrics.patient_codes(groups, len(judged)))
-    patients = int(sizes.sum() ** 2 / (sizes**2).sum() + 1e-9)
+    patients = metrics.effective_patients(metrics.patient_codes(groups, len(judged)))
+    patients = int(patients + 1e-9)
     if resamples < 2 or patients < TOO_FEW:
         return gain
     sign = -1.0 if METRICS[metric].lower_is_better else 1.0
