@@ -15,6 +15,8 @@ import pandas as pd
 import pytest
 
 import srjt
+from srjt.cli import check_inputs_are_kept
+from srjt.errors import SrjtError
 
 from .conftest import Srjt
 
@@ -204,3 +206,20 @@ def test_a_list_of_unusable_samples_replaces_nothing_else(
     assert Path("mine.csv").read_text() == MINE
     Path("mine.csv").write_text("severity,kind,where,detail\n")
     assert command(*words)[0] == 0
+
+
+@pytest.mark.parametrize("path", [str, Path])
+def test_what_is_read_is_spared_as_text_and_as_a_path(
+    path: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether typer has converted the options by then depends on its version."""
+    monkeypatch.chdir(tmp_path)
+    Path("labels.csv").write_text(MINE)
+    Path("notes.csv").write_text(MINE)
+    check_inputs_are_kept({"labels": path("labels.csv"), "out": path("new.csv")})
+    with pytest.raises(SrjtError, match=r"labels\.csv") as refused:
+        check_inputs_are_kept({"labels": path("labels.csv"), "out": path("labels.csv")})
+    assert refused.value.code == "file_exists"
+    with pytest.raises(SrjtError, match=r"notes\.csv") as refused:
+        check_inputs_are_kept({"skipped": path("notes.csv"), "on_bad_image": "skip"})
+    assert (refused.value.code, refused.value.option) == ("file_exists", "skipped")

@@ -226,20 +226,25 @@ def check_inputs_are_kept(given: Mapping[str, Any]) -> None:
     read = []
     for name, values in given.items():
         for value in several(values):
-            if name in WRITTEN and isinstance(value, Path) and value.is_file():
-                written.append(value)
-            if name not in WRITTEN and isinstance(value, (str, Path)) and os.path.exists(value):
-                read.append(Path(value))
+            # some versions of typer convert to Path later than here
+            if not isinstance(value, (str, Path)) or not os.path.exists(value):
+                continue
+            file = Path(value)
+            if name not in WRITTEN:
+                read.append(file)
+            elif file.is_file():
+                written.append(file)
     for file in written:
         if any(is_input(file, source) for source in read):
             raise SrjtError(
                 f"{file} would be overwritten, but this command reads it. Choose another name.",
                 code="file_exists",
             )
-    listed = given.get("skipped")
+    skipped = given.get("skipped")
+    listed = None if skipped is None else Path(skipped)
     if listed in written and given.get("on_bad_image") == "skip":
-        with listed.open("rb") as file:
-            if not file.readline().startswith(b"severity,kind,where"):
+        with listed.open("rb") as rows:
+            if not rows.readline().startswith(b"severity,kind,where"):
                 raise SrjtError(
                     f"{listed} would be overwritten, but it is not a list of unusable samples."
                     " Choose another file with --skipped.",
