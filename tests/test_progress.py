@@ -129,7 +129,7 @@ class Balanced(HTMLParser):
 def shown(thing: Any) -> str:
     """The text of what a notebook shows."""
     parser = Balanced()
-    parser.feed(thing if isinstance(thing, str) else thing._repr_html_())
+    parser.feed(thing if isinstance(thing, str) else srjt.report(thing)._repr_html_())
     assert parser.open == []
     return " ".join(parser.text)
 
@@ -189,7 +189,7 @@ def test_the_most_doubtful_labels_come_with_their_pictures(data: Data) -> None:
     worst = audit.worst(3)
     assert list(worst.table["id"]) == data.manifest.ids[:3]
     assert repr(worst).splitlines()[1].split() == [data.manifest.ids[0], "1", "2", "0.10"]
-    assert worst._repr_html_().count('<img src="data:image/jpeg;base64,') == 3
+    assert srjt.report(worst)._repr_html_().count('<img src="data:image/jpeg;base64,') == 3
     assert "label 1 → 2" in shown(worst)
     assert "0.100" in shown(worst)
     with pytest.raises(SrjtError, match="at least 1"):
@@ -248,10 +248,10 @@ def test_readers_describe_themselves() -> None:
     found = srjt.readers.consensus(readings)
     assert repr(found).startswith("<Consensus: 30 items, 60 readings by 2 readers, wrong: ")
     for thing in (agreed, found):
-        page = thing.report()
+        page = srjt.report(thing)
         assert len(page.figure_table.rows) == 2
         assert HOSTILE in " ".join(
             cell.text for row in page.figure_table.rows for cell in row.cells
         )
         assert HOSTILE not in render(page)
-        assert HOSTILE not in thing._repr_html_()
+        assert HOSTILE not in srjt.report(thing)._repr_html_()

@@ -59,7 +59,7 @@ def test_summary_is_the_page_of_the_run(run: Run, data: Data) -> None:
     lines = str(run.summary()).splitlines()
     assert max(map(len, lines)) <= 80
     assert len(lines) <= 24
-    numbers = {number.label: number for number in run.report().key_numbers}
+    numbers = {number.label: number for number in srjt.report(run).key_numbers}
     assert numbers["training samples"].value == str(len(data.split.train))
     mae = run.scores.loc[("test", "mae")]
     assert numbers["mean absolute error ↓"].value == f"{mae['value']:.3f}"
@@ -92,7 +92,7 @@ def test_a_run_without_metrics_or_sides_says_so() -> None:
     assert repr(nothing) == "<Run: standard, resnet18, 150 epochs>"
     assert nothing.summary().key_numbers == []
     assert nothing.scores.empty
-    assert "<svg" not in nothing._repr_html_()
+    assert "<svg" not in srjt.report(nothing)._repr_html_()
     with pytest.raises(SrjtError, match="nothing to plot"):
         nothing.plot()
 
@@ -107,13 +107,12 @@ def test_without_patients_the_intervals_are_said_to_be_too_narrow() -> None:
 
 @pytest.mark.slow
 def test_a_notebook_shows_numbers_and_matrix_and_escapes_names(run: Run) -> None:
-    shown = run._repr_html_()
+    shown = srjt.report(run)._repr_html_()
     assert "mean absolute error" in shown
     assert shown.count("<svg") == 1
     names = dict(zip("0123", ("<script>alert(1)</script>", "b", "c", "d"), strict=True))
-    hostile = as_run(
-        held_out={"validation": drawn_side(40)}, grades=Grades("0123", names)
-    )._repr_html_()
+    named = as_run(held_out={"validation": drawn_side(40)}, grades=Grades("0123", names))
+    hostile = srjt.report(named)._repr_html_()
     assert "<script" not in hostile
     assert "&lt;script&gt;" in hostile
 

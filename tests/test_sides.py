@@ -298,5 +298,5 @@ def test_renamed_copies_of_training_samples_are_known(
         srjt.predict(run, data, coverage=0.6, calibrate_on=data)
     with pytest.warns(srjt.data.LeakageWarning, match=f"trained on {learnt} of these 90 samples"):
         found = srjt.evaluate(run, data, resamples=10)
-    assert f"trained on {learnt} of these 90 samples" in found.report().warnings[0]
+    assert f"trained on {learnt} of these 90 samples" in srjt.report(found).warnings[0]
     assert set(srjt.compare(run, run, test=data, resamples=10).trained_on.values()) == {learnt}

@@ -5,7 +5,8 @@ Public names are imported on first use, so that ``import srjt`` and ``srjt --hel
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
 from srjt._version import __version__ as __version__
 from srjt.lazy import lazy_names
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from srjt.inference.export import export as export
     from srjt.inference.predict import predict as predict
     from srjt.inference.sample_size import plan as plan
+    from srjt.notebook import HasPage
     from srjt.ordinal.losses import soft_labels as soft_labels
     from srjt.ordinal.selection import keep_rate as keep_rate
     from srjt.ranges import OrdinalRanges as OrdinalRanges
@@ -55,3 +57,25 @@ __all__, __getattr__, __dir__ = lazy_names(
         "srjt.studies.study": ("study",),
     },
 )
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Let IPython show each result by its page. ``import srjt`` in a notebook does this itself."""
+
+    def show(result: HasPage) -> str:
+        from srjt.reports.report import report  # figures take a while to import
+
+        return report(result)._repr_html_()
+
+    html = shell.display_formatter.formatters["text/html"]
+    html.for_type_by_name("srjt.notebook", "HasPage", show)
+
+
+def _running_shell() -> Any:
+    """The IPython that runs this program; None in any other program."""
+    get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    return None if get_ipython is None else get_ipython()
+
+
+if (_shell := _running_shell()) is not None:
+    load_ipython_extension(_shell)

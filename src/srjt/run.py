@@ -26,7 +26,7 @@ from srjt.inference.evaluate import Evaluation, best_side, evaluate, evaluate_si
 from srjt.inference.explain import explain
 from srjt.inference.export import export
 from srjt.inference.predict import predict
-from srjt.notebook import Reported
+from srjt.notebook import HasPage
 from srjt.ordinal.metrics import MAIN
 from srjt.training import train as training, trained
 from srjt.training.folder import read_facts, write_facts
@@ -42,7 +42,7 @@ P = ParamSpec("P")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Run(Trained, Reported):
+class Run(Trained, HasPage):
     """A trained run. It has the attributes of ``Trained`` and these methods.
 
     ``run.predict(data, …)``, ``run.evaluate(data, …)``, ``run.explain(data, …)`` and
@@ -88,7 +88,7 @@ class Run(Trained, Reported):
         )
 
     def summary(self) -> Page:
-        """The verdict and the key numbers: the same as ``report()``.
+        """The verdict and the key numbers: the page ``srjt.report(run)``.
 
         Returns
         -------
@@ -98,8 +98,6 @@ class Run(Trained, Reported):
         from srjt.reports.pages.run import trained_page  # matplotlib takes a while
 
         return trained_page(self, self._sides)
-
-    report = summary
 
     def plot(self) -> Figure:
         """Accuracy and mean absolute error per epoch, and the confusion matrix of the test side

@@ -99,7 +99,7 @@ def test_networks_that_have_learnt_nothing_suggest_nothing_in_a_notebook(made: A
         guessed, summary=guessed.summary | {"learnt": False, "caveat": "They know nothing."}
     )
     assert "They know nothing." in repr(ignorant.worst(5))
-    for shown in (ignorant._repr_html_(), repr(ignorant.worst(5))):
+    for shown in (srjt.report(ignorant)._repr_html_(), repr(ignorant.worst(5))):
         assert "suggested" not in shown
         assert "p(label" not in shown
     assert f"{made.estimate.rate:.1%}" not in repr(guessed)

@@ -73,7 +73,7 @@ def test_an_aspect_from_outside_has_an_option_a_column_a_judgement_and_a_section
     assert 0 < marked.sum() < len(marked)
     assert table["skipped_grade"].tolist() == marked.tolist()
     assert list(table).index("skipped_grade") < list(table).index("p_0")
-    every = table.report().sections[0].tables[0]
+    every = srjt.report(table).sections[0].tables[0]
     assert "skipped_grade" in [column.name for column in every.columns]
     assert "skipped_grade" not in srjt.predict(run, data, progress=False)
 
@@ -82,7 +82,7 @@ def test_an_aspect_from_outside_has_an_option_a_column_a_judgement_and_a_section
     assert found.aspects["skipping"] == guide.Skipped(answers=int(marked.sum()), wrong=wrong)
     assert found.skipping is found.aspects["skipping"]
     assert found.to_dict()["skipping"] == {"answers": int(marked.sum()), "wrong": wrong}
-    [section] = [one for one in found.report().sections if one.slug == "skipping"]
+    [section] = [one for one in srjt.report(found).sections if one.slug == "skipping"]
     assert section.text == [f"{marked.sum()} answers skip a grade; {wrong} of them are wrong."]
     without = srjt.evaluate(run, data, resamples=5, progress=False)
     assert without.skipping is None

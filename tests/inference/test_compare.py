@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from scipy.stats import t as student  # type: ignore[import-untyped]
 
+import srjt
 from fixtures.held_out_runs import drawn_side, made_run
 from refusals import refuses
 from srjt.inference.compare import _differences, compare
@@ -34,11 +35,11 @@ def with_skill(skill: float, *, seed: int = 0, labels: int = 0, **facts: Any) ->
 def test_a_better_run_is_found_and_the_intervals_contain_the_differences() -> None:
     found = compare(with_skill(1.0, seed=1), with_skill(3.0, seed=2), resamples=400)
     assert repr(found).startswith("<Comparison: ")
-    shown = found.report()
+    shown = srjt.report(found)
     assert shown.title == "run 2 is better than run 1"
     judged = next(row for row in found.differences if row.metric == found.purpose)
     assert shown.key_numbers[0].value == f"{judged.difference.value:+.3f}".replace("-", "−")
-    assert shown.key_numbers[0].value in found._repr_html_()
+    assert shown.key_numbers[0].value in srjt.report(found)._repr_html_()
     assert (found.runs, found.samples, found.patients) == (("run 1", "run 2"), 200, 40)
     assert {row.metric for row in found.differences} == set(METRICS)
     for row in found.differences:
@@ -63,7 +64,7 @@ def test_few_patients_show_no_difference(patients: int) -> None:
         == np.isnan(found.differences[0].p_value)
         == (patients == 1)
     )
-    shown = found.report()
+    shown = srjt.report(found)
     assert shown.title == "No difference is shown between run 2 and run 1"
     assert any(note.endswith("are too few to show a difference.") for note in shown.remarks)
 
@@ -88,7 +89,7 @@ def test_a_grade_of_fewer_than_ten_patients_leaves_means_over_grades_without_an_
             values = [row.difference.low, row.difference.high, row.p_value, row.adjusted]
             assert np.isnan(values).all() == np.isnan(values).any() == silent
             assert np.isfinite(row.difference.value)
-        said = [note for note in found.report().remarks if note.startswith("Of fewer than ten")]
+        said = [note for note in srjt.report(found).remarks if note.startswith("Of fewer than ten")]
         assert len(said) == too_rare
 
 
@@ -212,7 +213,7 @@ def test_labels_that_were_corrected_in_between_judge_both_runs() -> None:
     )
     found = compare(first, made_run(held_out={"test": corrected}), resamples=10)
     assert (found.judged_by, found.labels_of, found.corrected) == ("given grades", "run 2", 5)
-    assert "given grades of run 2, 5 of which others have not" in found.report().lead
+    assert "given grades of run 2, 5 of which others have not" in srjt.report(found).lead
     same = compare(*(made_run(held_out={"test": corrected}) for _ in range(2)), resamples=10)
     assert [row.first for row in found.differences] == [row.first for row in same.differences]
 
@@ -251,14 +252,16 @@ def test_runs_that_differ_in_their_seed_are_trainings_of_one_method(truth: bool)
         assert row.first == pytest.approx(np.mean([one, *scores[:2]]))
         assert row.value == pytest.approx(np.mean(scores[2:]))
         assert row.difference.low < row.difference.value < row.difference.high
-    assert any("contain the variation between trainings" in note for note in found.report().remarks)
+    assert any(
+        "contain the variation between trainings" in note for note in srjt.report(found).remarks
+    )
 
 
 def test_one_training_per_method_says_so() -> None:
     found = compare(trained(1.0, 1), trained(1.4, 1, method="sord"), resamples=50)
     assert found.trainings == (1, 1)
     note = "One training per method: the interval does not contain the variation between trainings."
-    assert note in found.report().remarks
+    assert note in srjt.report(found).remarks
     # seeds of one method are compared, and other labels are another method
     assert compare(trained(1.0, 1), trained(1.0, 2), resamples=20).trainings == (1, 1)
     corrected = replace(trained(1.0, 2), history=pd.DataFrame({"id": ["a", "b"], "grade": [0, 2]}))

@@ -45,8 +45,10 @@ def test_every_image_gets_a_map_of_each_network(run: Trained, data: Manifest) ->
     )
     assert found.neighbours is None
     assert repr(found) == "<Explanation: 18 images, 2 networks>"
-    assert found._repr_html_().count("<img") == 12 * 3  # a notebook shows the first ones
-    assert "6 more" in found._repr_html_()
+    assert (
+        srjt.report(found)._repr_html_().count("<img") == 12 * 3
+    )  # a notebook shows the first ones
+    assert "6 more" in srjt.report(found)._repr_html_()
 
 
 def test_neighbours_are_other_training_images(run: Trained, data: Manifest) -> None:

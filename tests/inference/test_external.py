@@ -51,7 +51,7 @@ def test_another_mix_of_grades_is_told_from_worse_answers(run: Trained, features
     shifted = srjt.evaluate(run, lower, resamples=20)
     assert shifted.external.by_mix == pytest.approx(0, abs=1e-9)
     assert shifted.external.by_answers > 0.2
-    section = next(part for part in shifted.report().sections if part.slug == "external")
+    section = next(part for part in srjt.report(shifted).sections if part.slug == "external")
     assert section.text == list(sentences_of(shifted.external))
     json.dumps(shifted.to_dict())
 
@@ -68,7 +68,7 @@ def test_a_part_of_it_recalibrates_the_rest(run: Trained, features: Manifest) ->
     assert not found.overlaps
     assert external.recalibrated.calibration_error < external.here.calibration_error
     assert external.recalibrated.intervals["mae"].value < external.here.intervals["mae"].value
-    section = next(part for part in found.report().sections if part.slug == "external")
+    section = next(part for part in srjt.report(found).sections if part.slug == "external")
     assert section.text[-1].startswith(f"Recalibrated on {part.sum()} samples: ")
 
 
@@ -119,5 +119,5 @@ def test_other_images_of_training_patients_are_reported(run: Trained, features: 
     with pytest.warns(srjt.data.LeakageWarning, match="1 patient has the name of one"):
         srjt.predict(run, others, coverage=0.8, calibrate_on=others)
     assert found.trained_on == Leakage(patients=1, example=shared)
-    assert "1 patient has the name of one" in found.report().warnings[0]
+    assert "1 patient has the name of one" in srjt.report(found).warnings[0]
     assert srjt.load_run(run.folder).training_patients(others) == [shared]  # from history.csv

@@ -157,7 +157,7 @@ def test_what_is_said_is_what_was_done(run: Trained, features: Manifest) -> None
     assert how["calibrated on"] == {"samples": 120, "patients": 30, "validation": True}
     assert how["one answer per"] == {"columns": ["patient"], "pool": "highest", "learned": None}
     assert (how["networks"]["number"], how["precision"]) == (1, "fp32")
-    assert "patient" in table.report().title
+    assert "patient" in srjt.report(table).title
     assert type(table.head(2)).__name__ == "DataFrame"
     assert how["range"]["coverage"] == 0.8
 
@@ -254,14 +254,14 @@ def test_the_expected_error_is_that_of_the_same_answers(
 ) -> None:
     test = features.select(folds(features)[0].test)
     found = srjt.evaluate(run, test, **how)
-    page = srjt.predict(run, test, **how).report()
+    page = srjt.report(srjt.predict(run, test, **how))
     value, low, high = found.intervals["mae"]
     assert (
         f"{value:.2f} grades off on average ({low:.2f} – {high:.2f}), as on the run's" in page.lead
     )
     assert evaluate_sides(run, Answering(per=found.per))["test"].samples == found.samples
     test.table["series"] = "s"
-    lead = srjt.predict(run, test, per=("patient", "series")).report().lead
+    lead = srjt.report(srjt.predict(run, test, per=("patient", "series"))).lead
     assert lead.endswith(": the run keeps no series of what it held out.")
 
 

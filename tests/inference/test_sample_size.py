@@ -202,12 +202,12 @@ def test_a_pilot_counts_patients_and_agrees_with_the_design_effect() -> None:
     named = replace(judged(answers(40, seed=0)), run="mine")
     found = plan(named, metric="specificity", refer_from="1", prevalence=0.2)
     assert found.assumed == {"refer_from": "1"}
-    assert found.report().key_numbers[0].compared == "from a pilot of 40 patients (mine)"
+    assert srjt.report(found).key_numbers[0].compared == "from a pilot of 40 patients (mine)"
     with refuses("missing_option", "refer_from"):
         plan(judged(answers(20, seed=0)), metric="sensitivity")
     low, high = found.plausible
     assert low < found.patients < high
-    assert f"{low:,} to {high:,} patients are plausible" in found.report().remarks[0]
+    assert f"{low:,} to {high:,} patients are plausible" in srjt.report(found).remarks[0]
     by_cut = plan(judged(answers(2000, seed=0)), metric="specificity", refer_from="1")
     assert by_cut.value == pytest.approx(0.8, abs=0.03)
 
@@ -288,7 +288,7 @@ def test_the_page_of_a_run(run: Trained) -> None:
     found = srjt.plan(run, half_width=0.1, reader_error=0.1)
     assert isinstance(found, SamplePlan)
     assert found.pilot == 30
-    shown = found.report()
+    shown = srjt.report(found)
     assert shown.sections[0].facts == [("reader error", "0.1")]
     assert shown.remarks == list(page.plan_notes(found))
     assert shown.title == f"{found.patients} patients give the mean absolute error within ± 0.1"

@@ -325,5 +325,5 @@ def test_evaluate_by_columns(run: Trained, features: Manifest) -> None:
         == found.subgroups.groups[0].gaps["mae"].adjusted
     )
     assert [group.name for group in per.subgroups.groups] == ["(several)"]
-    slugs = [section.slug for section in found.report().sections]
+    slugs = [section.slug for section in srjt.report(found).sections]
     assert "subgroups" in slugs

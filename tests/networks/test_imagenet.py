@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from srjt.errors import SrjtError
-from srjt.networks.registry import PublishedWeights
+from srjt.networks.backbone import PublishedWeights
 from srjt.networks.weights import ALTERNATIVES, fetch_published
 from test_files import BODY as CONTENT, Server, server  # noqa: F401
 

@@ -17,12 +17,12 @@ import srjt
 from refusals import refuses
 from srjt import networks
 from srjt.networks import registry
+from srjt.networks.backbone import PublishedWeights
 from srjt.networks.efficientnet_lite import (
     EfficientNetLite0,
     EfficientNetLite0Stages,
     PaddedConv2d,
 )
-from srjt.networks.registry import PublishedWeights
 from srjt.networks.weights import fetch_published
 from srjt.training.config import TrainConfig
 from test_files import Server, server  # noqa: F401

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+import srjt
 from fixtures.reader_tables import readings_of
 from srjt.errors import SrjtError
 from srjt.readers import Readings, consensus, intervals, model, variants
@@ -135,7 +136,7 @@ def test_one_reading_of_each_item_is_not_determined() -> None:
     assert "No item has two readings" in found.reason
     assert "One reader alone" in consensus(make(readers=1, count=1)[0]).reason
     assert "%" not in str(found) + str(
-        found.report()
+        srjt.report(found)
     )  # a share of wrong readings would come from a default
     low, high = found.overall_noise_rate_interval
     assert high - low > 0.2  # as wide as what is usual

@@ -12,10 +12,10 @@ import pytest
 
 import srjt
 from fixtures.held_out_runs import drawn_side, made_run
+from refusals import refuses
 from reports.page_text import all_sections
 from srjt.data import Manifest
 from srjt.data.grades import Grades
-from srjt.errors import SrjtError
 from srjt.inference.evaluate import evaluate_sides
 from srjt.inference.options import Answering
 from srjt.readers import Readings
@@ -265,7 +265,7 @@ def test_rows_of_features_have_a_table_and_no_pictures(tmp_path: Path) -> None:
         readers, reader=np.zeros(90, np.int64), item=np.arange(90), grade=grades, readers=["A"]
     )
     found = srjt.evaluate(run, data, readings=alone, resamples=10)
-    assert found.not_compared in found.report().warnings
+    assert found.not_compared in srjt.report(found).warnings
 
 
 @pytest.mark.slow
@@ -273,12 +273,12 @@ def test_predictions_and_evaluations_are_saved_as_pages(
     run: Trained, run_with_images: Path, tmp_path: Path
 ) -> None:
     new = run_with_images.parent / "set"
-    (path,) = srjt.predict(run, new).report().save(tmp_path / "deep" / "new.html")
+    (path,) = srjt.report(srjt.predict(run, new)).save(tmp_path / "deep" / "new.html")
     assert (
         path.read_text().count("data:image/jpeg") == 100 + 12
     )  # in the table and in the gallery, found by their paths
     found = srjt.evaluate(run, new / "labels.csv", resamples=10)
-    _, *figures = found.report().save(tmp_path / "found.html", figures=tmp_path / "figures")
+    _, *figures = srjt.report(found).save(tmp_path / "found.html", figures=tmp_path / "figures")
     assert {figure.stem for figure in figures} == {"answers-these", "reliability"}
-    with pytest.raises(SrjtError, match=r"result\.report\(\)\.save"):
-        srjt.report(found)  # type: ignore[arg-type]
+    with refuses("conflict", option="out"):
+        srjt.report(found, out=tmp_path / "found.html")  # type: ignore[call-overload]

@@ -157,20 +157,20 @@ def pages(
     agreed, agree = combine(read.readings), agreement(read.readings)
     shown = {
         "run": run_page(run_with_images),
-        "predictions": table.report(),
-        "evaluation": found.report(),
+        "predictions": srjt.report(table),
+        "evaluation": srjt.report(found),
         "live": run_page(run_with_images, live="training"),
-        "comparison": srjt.compare(run, run, resamples=20).report(),
-        "explanation": srjt.explain(run, new).report(),
-        "audit": srjt.audit(
-            new / "labels.csv", out=folder / "audit", folds=2, epochs=1, **SMALL
-        ).report(),
+        "comparison": srjt.report(srjt.compare(run, run, resamples=20)),
+        "explanation": srjt.report(srjt.explain(run, new)),
+        "audit": srjt.report(
+            srjt.audit(new / "labels.csv", out=folder / "audit", folds=2, epochs=1, **SMALL)
+        ),
         "readers": readers_page(
             read, agree, agreed, source="readings.csv", grades=Grades(read.readings.grades)
         ),
-        "agreement": agree.report(),
-        "consensus": agreed.report(),
-        "plan": plan(metric="sensitivity", value=0.9, half_width=0.05).report(),
+        "agreement": srjt.report(agree),
+        "consensus": srjt.report(agreed),
+        "plan": srjt.report(plan(metric="sensitivity", value=0.9, half_width=0.05)),
     }
     for name, page in shown.items():
         write_page(page, folder / f"{name}.html")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import srjt
 from fixtures.run_folders import QUASI, edit_json, make_study
 from reports.page_text import all_sections, facts_of, idle_sentences
 from srjt.reports.figures import canvas
@@ -220,7 +221,7 @@ def test_every_rule_is_needed(tmp_path: Path) -> None:
 
 def test_results_in_memory_have_the_same_page(tmp_path: Path) -> None:
     results = collect_results(make_study(tmp_path / "study"))
-    assert results.report().verdict == study_page(results).verdict
+    assert srjt.report(results).verdict == study_page(results).verdict
 
 
 def test_a_study_without_planned_runs_is_a_page(tmp_path: Path) -> None:

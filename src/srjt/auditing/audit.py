@@ -32,7 +32,7 @@ from srjt.data.sources.readings import select_readings
 from srjt.errors import Option, SrjtError, count_of, unknown_name
 from srjt.inference.explain import network_maps, overlay, resized_square, shown_crop
 from srjt.noise.estimate import NoiseEstimate, estimate_noise, rate_text
-from srjt.notebook import Reported
+from srjt.notebook import HasPage
 from srjt.progress import Reporter
 from srjt.readers.readings import Readings
 from srjt.training.choose_head import choose_head
@@ -94,7 +94,7 @@ def _loaded_run(folder: Path, modified: int) -> Trained:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DoubtfulLabels(Reported):
+class DoubtfulLabels(HasPage):
     """Labels that are probably wrong, the most doubtful first; ``audit.worst(20)`` returns them.
 
     Attributes
@@ -143,7 +143,7 @@ NEIGHBOURS = 4  # similar samples of each grade
 
 
 @dataclass(frozen=True, kw_only=True)
-class Audit(Reported):
+class Audit(HasPage):
     """The result of ``srjt.audit``.
 
     Attributes

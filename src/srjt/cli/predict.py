@@ -395,7 +395,7 @@ def compare(
     comparison = srjt.compare(*trained, test=samples, **grading)
     if out is not None:
         write_output(out, as_json(comparison.to_dict()))
-    finish(comparison.report(), out=out, html=html)
+    finish(srjt.report(comparison), out=out, html=html)
 
 
 def plan(
@@ -421,7 +421,7 @@ def plan(
     planned = srjt.plan(pilot, **planning)
     if out is not None:
         write_output(out, as_json(planned.to_dict()))
-    finish(planned.report(), out=out, html=html)
+    finish(srjt.report(planned), out=out, html=html)
 
 
 # ``srjt explain``: where the networks look, on a page.

@@ -29,7 +29,7 @@ from srjt.data.problems import (
 )
 from srjt.errors import Option, SrjtError, count_of, few, unknown_name, warn
 from srjt.files import as_csv, write_output
-from srjt.notebook import Shown
+from srjt.notebook import HasPage
 
 # Features: one row of numbers per sample instead of an image, for example from a frozen network.
 
@@ -118,7 +118,7 @@ POSTERIOR = "p_true_{}"  # columns: the probability of each true grade, from sev
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manifest(Shown):
+class Manifest(HasPage):
     """N samples with ordinal grades 0 … C−1. Immutable: every change returns a new manifest.
 
     Parameters

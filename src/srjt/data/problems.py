@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from srjt.errors import Message, Option, few
-from srjt.notebook import Shown
+from srjt.notebook import HasPage
 
 if TYPE_CHECKING:
     from srjt.readers.readings import Readings
@@ -149,7 +149,7 @@ def examples(
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadReport(Shown):
+class ReadReport(HasPage):
     """How a source was read: ``report`` of the manifest that ``srjt.data.read`` returns.
 
     Parameters

@@ -23,7 +23,7 @@ from srjt.inference.labelled import (
 )
 from srjt.inference.options import Answering, Grading
 from srjt.json_values import DictMixin
-from srjt.notebook import Reported
+from srjt.notebook import HasPage
 from srjt.ordinal import Purpose, metrics
 from srjt.ordinal.baseline import Gain, gain_over_one_grade
 from srjt.ordinal.metrics import Floats, Interval
@@ -135,7 +135,7 @@ class Difference:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison(Reported, DictMixin):
+class Comparison(HasPage, DictMixin):
     """The result of ``srjt.compare``.
 
     Attributes

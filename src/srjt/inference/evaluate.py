@@ -42,7 +42,7 @@ from srjt.inference.labelled import (
 from srjt.inference.labels import ValidationLabels
 from srjt.inference.options import Answering, Evaluating, with_installed_aspects
 from srjt.json_values import json_values
-from srjt.notebook import Reported
+from srjt.notebook import HasPage
 from srjt.ordinal import Purpose, calibration
 from srjt.ordinal.baseline import Gain, gain_over_one_grade
 from srjt.ordinal.calibration import CalibrationBin, Recalibration
@@ -168,7 +168,7 @@ def find_overlaps(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluation(subgroups.Scores, Reported):
+class Evaluation(subgroups.Scores, HasPage):
     """The result of ``srjt.evaluate``.
 
     Attributes

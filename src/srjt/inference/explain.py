@@ -25,7 +25,7 @@ from srjt.inference.calibrated_run import RunLike, calibrate_run, open_run
 from srjt.inference.labelled import read_labelled
 from srjt.inference.options import Answering
 from srjt.inference.predict import usable_samples
-from srjt.notebook import Reported
+from srjt.notebook import HasPage
 from srjt.ordinal.decoding import expected_grade
 from srjt.progress import ProgressOption, progress_bar
 from srjt.training.crossfit import features, nearest
@@ -153,7 +153,7 @@ BATCH = 16  # gradients need the memory of a training step
 
 
 @dataclass(frozen=True, kw_only=True)
-class Explanation(Reported):
+class Explanation(HasPage):
     """The result of ``srjt.explain`` for N images and K networks.
 
     Attributes

@@ -26,7 +26,6 @@ from srjt.inference.aspects import registered_aspects
 from srjt.inference.calibrated_run import CalibratedRun, RunLike, calibrate_run
 from srjt.inference.options import Answering, as_columns, with_installed_aspects
 from srjt.json_values import json_values
-from srjt.notebook import page_of
 from srjt.progress import ProgressOption, progress_bar
 from srjt.settings import from_names
 from srjt.training.devices import amp_dtype
@@ -136,23 +135,13 @@ def how_answered(calibrated: CalibratedRun) -> dict[str, Any]:
 
 
 class Predictions(pd.DataFrame):
-    """What ``srjt.predict`` returns: a DataFrame that has a page, too. What is made from it is a
-    plain DataFrame."""
+    """What ``srjt.predict`` returns: a DataFrame that ``srjt.report`` makes a page of, too. What is
+    made from it is a plain DataFrame."""
 
     # no column, and not kept by pickle
     _internal_names_set: ClassVar = {*pd.DataFrame._internal_names, "run", "answering"}  # type: ignore[attr-defined]
     run: Trained
     answering: Answering
-
-    def report(self) -> Any:
-        """The predictions as a page: print it, let a notebook show it, or ``save`` it as an HTML
-        file.
-
-        Returns
-        -------
-        srjt.reports.page.Page
-        """
-        return page_of(self)
 
 
 # ``srjt.predict``: the grade, probabilities and uncertainty of every image.
@@ -190,7 +179,7 @@ def predict(
     Returns
     -------
     DataFrame
-        With a method ``report()``. One row per sample: ``image``, ``patient`` if it is known,
+        One row per sample: ``image``, ``patient`` if it is known,
         ``grade``, ``grade_name`` if the grades have names, ``p_<grade>`` for every grade,
         ``expected_grade``, ``entropy`` and, for two networks, ``disagreement``, their total
         variation distance from 0 to 1; with ``coverage`` also ``grade_low`` and ``grade_high``.

@@ -39,7 +39,7 @@ from srjt.inference.calibrated_run import RunLike, open_run
 from srjt.inference.evaluate import Evaluation, best_side
 from srjt.inference.options import PlannedMetric, Planning
 from srjt.noise.verified import labels_to_verify
-from srjt.notebook import Reported
+from srjt.notebook import HasPage
 from srjt.ordinal.metrics import (
     METRICS,
     Floats,
@@ -62,7 +62,7 @@ CLUSTERED = ("images_per_patient", "correlation")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SamplePlan(Reported):
+class SamplePlan(HasPage):
     """The result of ``srjt.plan``.
 
     Attributes
@@ -133,7 +133,7 @@ def plan(pilot: RunLike | Evaluation | None = None, **options: Any) -> SamplePla
     Returns
     -------
     SamplePlan
-        ``plan(...).report()`` is its page.
+        ``srjt.report(plan(...))`` is its page.
 
     Examples
     --------

@@ -12,6 +12,12 @@ from typing import TYPE_CHECKING
 from srjt.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from srjt.networks.backbone import (
+        IMAGENET_MEAN as IMAGENET_MEAN,
+        IMAGENET_STD as IMAGENET_STD,
+        Backbone as Backbone,
+        PublishedWeights as PublishedWeights,
+    )
     from srjt.networks.layers import (
         DEPTHS as DEPTHS,
         ResNet as ResNet,
@@ -25,10 +31,6 @@ if TYPE_CHECKING:
         fetch_weights as fetch_weights,
     )
     from srjt.networks.registry import (
-        IMAGENET_MEAN as IMAGENET_MEAN,
-        IMAGENET_STD as IMAGENET_STD,
-        Backbone as Backbone,
-        PublishedWeights as PublishedWeights,
         find as find,
         known as known,
         names as names,
@@ -40,19 +42,15 @@ if TYPE_CHECKING:
 _, __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "srjt.networks.layers": ("DEPTHS", "ResNet", "Standardise", "standardise", "tiny"),
-        "srjt.networks.network": ("build", "count_features", "fetch_weights"),
-        "srjt.networks.registry": (
+        "srjt.networks.backbone": (
             "IMAGENET_MEAN",
             "IMAGENET_STD",
             "Backbone",
             "PublishedWeights",
-            "find",
-            "known",
-            "names",
-            "register_backbone",
-            "takes_rows",
         ),
+        "srjt.networks.layers": ("DEPTHS", "ResNet", "Standardise", "standardise", "tiny"),
+        "srjt.networks.network": ("build", "count_features", "fetch_weights"),
+        "srjt.networks.registry": ("find", "known", "names", "register_backbone", "takes_rows"),
         "srjt.networks.weights": ("load_weights", "read_weights"),
     },
 )

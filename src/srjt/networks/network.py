@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from srjt.errors import Message, Option, SrjtError, warn
 from srjt.networks import registry
+from srjt.networks.backbone import IMAGENET_MEAN, IMAGENET_STD
 from srjt.networks.layers import Standardise
-from srjt.networks.registry import IMAGENET_MEAN, IMAGENET_STD
 from srjt.networks.weights import INSTEAD, fetch_published, load_weights, read_weights
 from srjt.text import reason_of
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from srjt.errors import Option, SrjtError, UnknownNameError, missing_extra
-from srjt.networks.registry import TrainedInput
+from srjt.networks.backbone import TrainedInput
 from srjt.networks.weights import INSTEAD
 from srjt.text import reason_of
 
 if TYPE_CHECKING:
-    from srjt.networks.registry import Maker
+    from srjt.networks.backbone import Maker
 
 
 def timm_input(name: str) -> TrainedInput | None:

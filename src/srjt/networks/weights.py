@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from srjt.errors import Message, Option, SrjtError
 from srjt.files import sha256_of, write_atomically
-from srjt.networks import registry
+from srjt.networks.backbone import PublishedWeights
 from srjt.text import count_of, few
 
 # Load weights from an untrusted file: no code in it is executed, and every weight of the network
@@ -140,13 +140,13 @@ OFFLINE = "SRJT_OFFLINE"  # an environment variable: if it is set, no weights ar
 TIMEOUT = 30.0  # seconds of each wait for the server
 
 
-def cached_file(weights: registry.PublishedWeights) -> Path:
+def cached_file(weights: PublishedWeights) -> Path:
     """Where the file of weights is, or would be, in torch's cache."""
     return Path(torch.hub.get_dir()) / "checkpoints" / weights.file_name
 
 
 def fetch_published(
-    weights: registry.PublishedWeights,
+    weights: PublishedWeights,
     *,
     timeout: float = TIMEOUT,
     advice: str = Message(", or ", ALTERNATIVES),
@@ -195,7 +195,7 @@ def fetch_published(
     return path
 
 
-def _wanted(weights: registry.PublishedWeights) -> str:
+def _wanted(weights: PublishedWeights) -> str:
     if weights.member:
         return f"{weights.member} of that file"
     return "that file"
@@ -207,7 +207,7 @@ def _download(address: str, path: Path, *, sha256: str | None) -> None:
     )
 
 
-def _download_member(weights: registry.PublishedWeights, path: Path) -> None:
+def _download_member(weights: PublishedWeights, path: Path) -> None:
     """The file of weights in a ZIP file. Nothing else of that file is written."""
     archive = path.with_name(f"{path.name}.zip")
     try:

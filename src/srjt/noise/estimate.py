@@ -16,7 +16,7 @@ from srjt.noise.explain import FEW, Explanations, explain, rate_of
 from srjt.noise.matrices import SHARED_ERRORS, Floats, Ints, seen, transition_of, true_given_label
 from srjt.noise.model import SYMMETRIC
 from srjt.noise.verified import Verified, exact_interval, read_verified, repetition, use_verified
-from srjt.notebook import Shown
+from srjt.notebook import HasPage
 from srjt.ordinal import patient_codes
 
 # How noisy are ordinal labels? Noise rate, transition matrix and shares of the true grades, each
@@ -51,7 +51,7 @@ _SHARED = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoiseEstimate(DictMixin, Shown):
+class NoiseEstimate(DictMixin, HasPage):
     """What the labels' noise is, and what that rests on."""
 
     # share of wrong labels that a training uses; a guess unless ``identifiable`` (``known_rate``)

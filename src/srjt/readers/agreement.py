@@ -15,7 +15,7 @@ from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError, count_of
 from srjt.json_values import DictMixin
-from srjt.notebook import Reported
+from srjt.notebook import HasPage
 from srjt.ordinal.decisions import proportion_interval
 from srjt.ordinal.metrics import (
     Interval,
@@ -256,7 +256,7 @@ _PAIRS = 1000  # pairs with intervals: those with most shared items
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agreement(DictMixin, Reported):
+class Agreement(DictMixin, HasPage):
     """Agreement of readers. nan stands where something is undefined: no shared items, or one grade
     only.
 

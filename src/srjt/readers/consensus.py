@@ -15,7 +15,7 @@ from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.json_values import DictMixin
 from srjt.noise.estimate import rate_text
 from srjt.noise.matrices import SHARED_ERRORS, seen
-from srjt.notebook import Reported
+from srjt.notebook import HasPage
 from srjt.readers.intervals import ReaderIntervals, reader_intervals
 from srjt.readers.model import Fit, chunks
 from srjt.readers.readings import (
@@ -38,7 +38,7 @@ _STEPS = 200  # of expectation–maximisation of one share
 
 
 @dataclass(frozen=True, kw_only=True)
-class Consensus(ReaderIntervals, DictMixin, Reported):
+class Consensus(ReaderIntervals, DictMixin, HasPage):
     """The true grades as far as the readings tell them, and how each reader reads."""
 
     items: list[str]

@@ -220,9 +220,13 @@ def leave_out_ids(page: Page, names: Iterable[str] = ()) -> Page:
 
 @singledispatch
 def page_of(result: object) -> Page:
-    """The page of a result: ``result.report()``. A new kind of result registers the function that
-    makes its page."""
-    raise SrjtError(f"There is no page for a {type(result).__name__}.", code="unsupported")
+    """The page of a result: ``srjt.report(result)``. A new kind of result registers the function
+    that makes its page."""
+    raise SrjtError(
+        f"There is no page of a {type(result).__name__}. srjt.report takes a result of srjt, or the"
+        " folder of a study, a run or an audit.",
+        code="wrong_type",
+    )
 
 
 def page_figures(page: Page) -> list[CaptionedFigure]:

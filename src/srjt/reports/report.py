@@ -1,5 +1,5 @@
-"""``srjt.report``: a study, a run or an audit as one HTML page; and the page that follows a
-training while it runs."""
+"""``srjt.report``: a result as a page; the folder of a study, a run or an audit as one HTML file;
+and the page that follows a training while it runs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import pandas as pd
 
 from srjt.auditing.folder import begun_audit
 from srjt.errors import Option, SrjtError, unknown_name
 from srjt.files import explain_write_errors, write_atomically, write_output
+from srjt.inference.predict import Predictions
+from srjt.notebook import HasPage
 from srjt.ordinal.metrics import METRICS
 from srjt.progress import Forwarding, Reporter
 from srjt.reports.checklist import checklist_page, write_checklist
@@ -23,23 +25,26 @@ from srjt.reports.page import (
     NAMING,
     Page,
     leave_out_ids,
-    page_of as page_of,
+    page_of,
     save_figures,
     write_page,
 )
-from srjt.reports.pages import answers, audit, data, evaluation, readers, run, study
+from srjt.reports.pages import answers, audit, data, evaluation, inspection, readers, run, study
 from srjt.reports.study_tables import PAPER_METRICS, study_tables
 from srjt.studies.results import StudyResults, collect_results
 from srjt.training.checkpoint import MetricRow
 from srjt.training.folder import has_summary
+from srjt.training.trained import Trained
 
-PAGES = (answers, audit, data, evaluation, readers, run, study)  # each registers its pages
+# Each registers its pages.
+PAGES = (answers, audit, data, evaluation, inspection, readers, run, study)
 
-# ``srjt.report``: the folder of a study, a run or an audit as one HTML page.
+# ``srjt.report``: a result, or the folder of one.
 
 
+@overload
 def report(
-    folder: str | Path,
+    result: str | Path,
     *,
     out: str | Path | None = None,
     figures: str | Path | None = None,
@@ -48,18 +53,27 @@ def report(
     checklist: str | None = None,
     also: Sequence[str | Path] = (),
     without_ids: bool = False,
-) -> list[Path]:
-    """Write the folder of a study, a run or an audit as one self-contained HTML page.
+) -> list[Path]: ...
 
-    The page needs no network and opens from disk. It lists failed and unfinished runs at its top.
-    For a result in memory, such as an evaluation, use ``result.report().save("page.html")``.
+
+@overload
+def report(result: HasPage | Trained | Predictions) -> Page: ...
+
+
+def report(result: Any, **options: Any) -> list[Path] | Page:
+    """Make the page of a result, or write the folder of a study, a run or an audit as one
+    self-contained HTML file.
+
+    The HTML file needs no network and opens from disk. That of a folder lists failed and unfinished
+    runs at its top.
 
     Parameters
     ----------
-    folder : path
-        Folder of a study, of a run (finished or not) or of an audit.
+    result : result of srjt, or path
+        What ``srjt.train``, ``evaluate``, ``predict``, ``audit`` or another function returned. It
+        takes no options. Or the folder of a study, of a run (finished or not) or of an audit.
     out : path, optional
-        The HTML file. Default: ``report.html`` in ``folder``.
+        The HTML file. Default: ``report.html`` in the folder.
     figures : path, optional
         Folder for every figure as SVG and PNG.
     tables : path, optional
@@ -77,21 +91,41 @@ def report(
 
     Returns
     -------
-    list of Path
-        The files written: the page, then figures, then tables.
+    srjt.reports.page.Page or list of Path
+        Of a result, its page: print it, let a notebook show it, or ``save`` it as an HTML file. Of
+        a folder, the files written: the page, then figures, then tables.
 
     Examples
     --------
     >>> import srjt
     >>> srjt.report("study", figures="figures")  # doctest: +SKIP
+    >>> page = srjt.report(srjt.plan(metric="sensitivity", value=0.9, half_width=0.05))
+    >>> page.save("plan.html")  # doctest: +SKIP
     """
-    if not isinstance(folder, (str, os.PathLike)):
+    if isinstance(result, (str, os.PathLike)):
+        return _report_folder(Path(result), **options)
+    if options:
         raise SrjtError(
-            'srjt.report takes a folder. To save the page of a result, use result.report().save("'
-            'page.html").',
-            code="wrong_type",
+            Option(next(iter(options))),
+            " is for folders. To write the page of a result, use"
+            ' srjt.report(result).save("page.html").',
+            code="conflict",
         )
-    folder = Path(folder)
+    return page_of(result)
+
+
+def _report_folder(
+    folder: Path,
+    *,
+    out: str | Path | None = None,
+    figures: str | Path | None = None,
+    tables: str | Path | None = None,
+    metrics: Sequence[str] = PAPER_METRICS,
+    checklist: str | None = None,
+    also: Sequence[str | Path] = (),
+    without_ids: bool = False,
+) -> list[Path]:
+    """The folder as one HTML page; the files written."""
     path = folder / f"{checklist or 'report'}.html" if out is None else Path(out)
     # The folder may come from somebody else, with a report.html that links to a file of the user.
     write = write_atomically if path.parent.resolve() == folder.resolve() else write_output

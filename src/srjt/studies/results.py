@@ -21,7 +21,7 @@ from srjt import methods as registered
 from srjt.errors import Message, SrjtError, count_of, duration, unknown_name
 from srjt.files import check_checksums, is_inside
 from srjt.noise.estimate import NoiseEstimate
-from srjt.notebook import Reported
+from srjt.notebook import HasPage
 from srjt.ordinal import Purpose
 from srjt.ordinal.baseline import Gain
 from srjt.ordinal.metrics import METRICS, Floats, NaiveBaseline
@@ -171,7 +171,7 @@ NAIVE_COLUMNS = ["noise", "fold", "seed", "metric", "value"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyResults(Reported):
+class StudyResults(HasPage):
     """The results of a study, as ``srjt.study`` returns them. Tables, figures and the report are
     made from these.
 
