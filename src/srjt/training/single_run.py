@@ -27,7 +27,6 @@ from srjt.data.splits import Split, official_split, warn_of_leaks
 from srjt.errors import Option, SrjtError, unknown_name, warn
 from srjt.files import explain_write_errors, write_atomically
 from srjt.methods.base import Method
-from srjt.progress import Reporter
 from srjt.text import count_of, few
 from srjt.training import checkpoint, devices, folder as run_folder, trained
 from srjt.training.batches import NO_READERS, ReaderTargets, TrainingSet

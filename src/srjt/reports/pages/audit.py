@@ -411,15 +411,19 @@ def _tile(row: Mapping[Any, Any], picture: str, *, noun: str) -> Tile:
     title = f"{noun} {row['grade']}"
     if row["suggested"] not in ("", row["grade"]):
         title = f"{title} {ARROW} {row['suggested']}"
-    text = str(row["id"])
+    details = [str(row.get("reader", ""))]
     if row.get("twins"):
-        text += f" (identical images, {row['twins']})"
+        details.append(f"identical images, {row['twins']}")
     keys = {noun: str(row["grade"])}
     for name in TILE_KEYS:
         if row.get(name, "") != "":
             keys[name] = str(row[name])
     tile = Tile(
-        picture=picture, title=title, detail=str(row.get("reader", "")), text=text, keys=keys
+        picture=picture,
+        title=title,
+        detail=", ".join(filter(None, details)),
+        text=str(row["id"]),
+        keys=keys,
     )
     if np.isnan(row["quality"]):
         return tile
