@@ -114,6 +114,17 @@ def test_every_option_of_a_setting_takes_effect(verb: str, command: Srjt) -> Non
             assert f"--{field.name.replace('_', '-')} must be positive; got 0" in err
 
 
+@pytest.mark.parametrize("verb", ["plan", "train", "study"])
+def test_no_line_of_a_help_text_ends_within_an_option(
+    command: Srjt, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    out = command.prints(verb, "--help")
+    assert not re.findall(r"(?<!\S)--[\w-]*-$", out, re.MULTILINE)
+    assert "\N{NON-BREAKING HYPHEN}" not in out  # what is copied can be run
+    assert verb != "plan" or "--images-per-patient 2" in out
+
+
 def test_methods_lists_all_of_them_by_family(command: Srjt, monkeypatch) -> None:
     """In 80 columns: a blank line and a heading before each family, and nothing of a method left
     out."""

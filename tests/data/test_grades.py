@@ -34,8 +34,28 @@ def test_names_that_end_in_numbers_are_ordered_by_number(values: list[str]) -> N
 
 
 @pytest.mark.parametrize(
+    "names",
+    [
+        ("0_none", "1_mild", "2_moderate"),
+        ("1. none", "2. mild"),
+        ("0 - no DR", "1 - mild 2", "2 - severe 1"),
+    ],
+)
+def test_names_that_begin_with_numbers_are_ordered_by_number(names: tuple[str, ...]) -> None:
+    assert grade_values(sorted(names, reverse=True)).names == names
+
+
+@pytest.mark.parametrize(
     "values",
-    [["none", "mild", "severe"], ["Mayo 1", "healthy"], ["A1", "B2"], ["early", "1", "late"]],
+    [
+        ["0-12", "13-19", "20-29"],
+        ["1st", "2nd"],
+        ["0_none", "mild"],
+        ["none", "mild", "severe"],
+        ["Mayo 1", "healthy"],
+        ["A1", "B2"],
+        ["early", "1", "late"],
+    ],
 )
 def test_an_order_is_never_guessed(values: list[str]) -> None:
     with refuses("grades_without_order", "grades"):
@@ -43,7 +63,8 @@ def test_an_order_is_never_guessed(values: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "missing"), [(["0", "1", "3"], "2"), (["G1", "G3"], "2"), (["2", "3"], "1")]
+    ("values", "missing"),
+    [(["0", "1", "3"], "2"), (["G1", "G3"], "2"), (["2", "3"], "1"), (["0_none", "2_severe"], "1")],
 )
 def test_a_gap_is_named_with_the_way_out(values: list[str], missing: str) -> None:
     with refuses("grades_with_gap", "grades") as raised:

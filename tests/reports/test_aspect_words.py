@@ -131,7 +131,7 @@ RATES = (0.1, 0.25)
             {"coverage_by": "site", "trivial_values": ("north",)},
             "too few samples for site north, so the range is all grades there.",
         ),
-        ({"trivial_grades": (3,)}, "grades at positions 3, so they are in every range."),
+        ({"trivial_grades": (3,)}, "samples of grade at position 3, so every range contains it."),
         ({"assumptions": (Assumption(kind="random"),)}, "if the verified ones were drawn at ran"),
         (
             {"assumptions": (Assumption(kind="unclear", rates=RATES),)},
@@ -159,6 +159,13 @@ RATES = (0.1, 0.25)
 )
 def test_promises_of_ranges(facts: dict[str, Any], part: str) -> None:
     assert part in promise_in_words(RangePromise(**{**PROMISE, **facts}))
+
+
+def test_grades_that_are_in_every_range_have_their_names() -> None:
+    promise = RangePromise(**{**PROMISE, "trivial_grades": (1, 2)})
+    assert "too few samples of grade mild or severe, so every range contains them." in (
+        promise_in_words(promise, shown=["none", "mild", "severe"])
+    )
 
 
 def test_how_predictions_came_about() -> None:

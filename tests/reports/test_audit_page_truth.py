@@ -128,7 +128,7 @@ def test_the_page_of_an_audit_is_true(
     ]
     assert [tile.share is not None for tile in tiles] == known[: len(tiles)]
     assert [bool(tile.number) for tile in tiles] == known[: len(tiles)]
-    assert ["identical images, 1" in tile.text for tile in tiles] == [
+    assert ["identical images, 1" in tile.detail for tile in tiles] == [
         twins and n < 2 for n in range(len(tiles))
     ]
 

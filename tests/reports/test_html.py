@@ -228,7 +228,16 @@ def test_a_command_at_the_end_of_a_paragraph_looks_like_one() -> None:
         "To know it, verify 5 &lt;b&gt;: <code>srjt review a.b/audit"
         " <span>--sample</span> 5</code>."
     )
-    for other in ("srjt is better.", "Next: srjt review a. Then <more>.", "no command"):
+    assert with_command("Leave them out (srjt train --on-bad-image skip) or see --help.") == (
+        "Leave them out (<code>srjt train <span>--on-bad-image</span> skip</code>) or see"
+        " <span>--help</span>."
+    )
+    for other in (
+        "srjt is better.",
+        "It (srjt ours) is --better.",
+        "Next: srjt review a. Then <more>.",
+        "no command",
+    ):
         assert "<code>" not in with_command(other)
 
 

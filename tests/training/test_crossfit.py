@@ -185,7 +185,17 @@ def test_unreadable_images_are_skipped(tmp_path: Path, monkeypatch: pytest.Monke
         method="sord", network="tiny", image_size=32, crop=28, epochs=1, batch_size=16
     )
     manifest = read(labels)
-    found = fit(manifest, config, folds=2, neighbours=1, on_bad_image="skip")
+    reporter = BarReporter()
+    found = cross_fit(
+        manifest,
+        config=config,
+        folds=2,
+        neighbours=1,
+        setup=Setup(device="cpu", on_bad_image="skip", reporter=reporter),
+    )
+    assert [note for note in reporter.notes if "skipped" in note] == [
+        f"1 unreadable image is skipped: {manifest.ids[7]}."  # once, not for each fold
+    ]
     assert len(found.manifest) == len(found.fold) == 39
     assert manifest.ids[7] not in found.manifest.ids
     assert [name for name, _ in found.skipped] == [manifest.ids[7]]

@@ -286,7 +286,7 @@ def test_half_of_an_undetermined_matrix_is_corrected(
     np.testing.assert_allclose(run.config.transition, used)
     assert run.config.noise_rate == pytest.approx(share * 0.2)
     assert run.facts.noise is not None
-    assert ("half of it is corrected" in run.facts.noise["why"]) == (not identifiable)
+    assert ("of which half is corrected" in run.facts.noise["why"]) == (not identifiable)
 
 
 @pytest.mark.slow

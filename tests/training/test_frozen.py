@@ -315,3 +315,17 @@ def test_the_run_says_what_became_of_the_images(wide: Path, tmp_path: Path) -> N
     assert "padded to a square" in about.text[1]
     facts = run.facts.data.frozen
     assert (facts["median_size"], facts["not_square"], facts["images"]) == ([40, 20], 1.0, 24)
+
+
+@pytest.mark.slow
+def test_the_head_is_chosen_on_the_images_that_can_be_read(tmp_path: Path) -> None:
+    images = srjt.data.synthetic.generate(images=60, patients=15, size=32, seed=5)
+    labels = srjt.data.synthetic.write(images, tmp_path / "set")
+    samples = read(labels)
+    samples.paths[0].write_bytes(b"not an image")
+    samples.paths[31].unlink()
+    settings = {**FROZEN, "noise_rate": 0.2, "device": "cpu", "progress": False}
+    run = srjt.train(samples, split="all", out=tmp_path / "run", on_bad_image="skip", **settings)
+    assert [name for name, _ in run.skipped] == [samples.ids[0], samples.ids[31]]
+    assert json.loads((tmp_path / "run" / "head.json").read_text())["held_out"]
+    assert len(run.history) == 58

@@ -365,7 +365,30 @@ MODULES = {
 }
 
 
-class Command(TyperCommand):
+NO_BREAK = "\u2011"  # a hyphen at which no line ends
+
+
+def _unbroken(text: str) -> str:
+    """A text in which lines do not end within an option."""
+    return re.sub(r"(?<!\S)--\w[\w-]*", lambda found: found[0].replace("-", NO_BREAK), text)
+
+
+class WholeOptions:
+    """A verb or several, whose help breaks no option at the end of a line."""
+
+    help: str | None
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        given = self.help
+        self.help = _unbroken(given or "")
+        super().format_help_text(ctx, formatter)  # type: ignore[misc]
+        self.help = given
+
+    def get_help(self, ctx: Any) -> str:
+        return str(super().get_help(ctx)).replace(NO_BREAK, "-")  # type: ignore[misc]
+
+
+class Command(WholeOptions, TyperCommand):
     """A verb, whose help lists its options in groups."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -389,7 +412,8 @@ class Command(TyperCommand):
         for one in self.get_params(ctx):
             if record := one.get_help_record(ctx):  # None if the option is hidden
                 usual = "Arguments" if one.param_type_name == "argument" else "Options"
-                groups.setdefault(getattr(one, "rich_help_panel", None) or usual, []).append(record)
+                group = groups.setdefault(getattr(one, "rich_help_panel", None) or usual, [])
+                group.append((record[0], _unbroken(record[1])))
         for title, rows in groups.items():
             if rows:
                 with formatter.section(title):
@@ -455,7 +479,7 @@ class LazyVerbs(TyperGroup):
         self.commands[name].name = name
 
 
-class RunByDefault(TyperGroup):
+class RunByDefault(WholeOptions, TyperGroup):
     """``srjt study labels.csv …`` is ``srjt study run labels.csv …``, in messages and in the help,
     too."""
 

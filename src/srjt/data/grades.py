@@ -25,6 +25,7 @@ UNKNOWN_PATIENT = "unknown: "  # and its id: the patient of an image without one
 
 MOST_GRADES = 100  # matrices of all pairs of grades are estimated; a severity has few
 _LONGEST_NUMBER = 9  # digits at the end of a grade's name; longer ones are ids
+_NUMBER_AND_WORD = re.compile(r"(\d{1,9})[\s_.:)-]+[^\W\d_]")
 _TIME = re.compile(r"\d{4}-\d\d?-\d\d?|-?\d+ days?\b|\d\d?:\d\d")
 _MANY_GRADES = 10  # more of them need at least
 _SAMPLES_PER_GRADE = 5  # samples each, unless they are listed
@@ -72,7 +73,8 @@ def grade_values(values: Sequence[str], *, names: Sequence[str] | None = None) -
     """Convert ``values`` (N,) to grades, in the order of ``names`` if given, mildest first.
 
     Without names, the values must be integers from 0 or 1 without gaps, or names that end in such
-    numbers ("Mayo 2"). Other values are collected in ``invalid``; an unknown order is an error.
+    numbers or begin with them ("Mayo 2", "2_mild"). Other values are collected in ``invalid``; an
+    unknown order is an error.
     """
     times = Counter(values)
     present = filled(times)
@@ -110,8 +112,8 @@ def grade_values(values: Sequence[str], *, names: Sequence[str] | None = None) -
 
 
 def order_names(names: Iterable[str], *, gaps: bool = False) -> tuple[str, ...]:
-    """Sort names that all end in numbers ("Mayo 2", or just "2"), mildest first; other names are an
-    error.
+    """Sort names that all end in numbers ("Mayo 2", or just "2") or all begin with them ("2_mild"),
+    mildest first; other names are an error.
 
     gaps: whether numbers may be missing.
     """
@@ -126,18 +128,8 @@ def order_names(names: Iterable[str], *, gaps: bool = False) -> tuple[str, ...]:
         )
     for name in names:
         spelling.setdefault(" ".join(name.casefold().split()), name)
-    stems = set()
-    numbered = True
-    by_number: dict[int, str] = {}
-    for key, name in spelling.items():
-        stem = key.rstrip("0123456789")
-        digits = key[len(stem) :]
-        stems.add(stem.strip(" _-"))
-        if 0 < len(digits) <= _LONGEST_NUMBER:
-            by_number[int(digits)] = name
-        else:
-            numbered = False
-    if len(stems) != 1 or not numbered:
+    numbers = _numbers_at_ends(list(spelling)) or _numbers_at_beginnings(list(spelling))
+    if not numbers:
         raise SrjtError(
             f"The order of the grades {_listed(sorted(spelling.values()))} is not known: list them"
             " from mild to severe with ",
@@ -145,6 +137,7 @@ def order_names(names: Iterable[str], *, gaps: bool = False) -> tuple[str, ...]:
             ".",
             code="grades_without_order",
         )
+    by_number = {number: spelling[key] for key, number in numbers.items()}
     if len(by_number) < len(spelling):
         raise SrjtError(
             f"Two of the grades {', '.join(spelling.values())} have the same number.",
@@ -168,6 +161,27 @@ def order_names(names: Iterable[str], *, gaps: bool = False) -> tuple[str, ...]:
             code="grades_with_gap",
         )
     return tuple(map(by_number.__getitem__, ordered))
+
+
+def _numbers_at_ends(keys: Sequence[str]) -> dict[str, int]:
+    """The numbers at the ends of names that are the same otherwise; nothing for other names."""
+    numbers: dict[str, int] = {}
+    stems = set()
+    for key in keys:
+        stem = key.rstrip("0123456789")
+        digits = key[len(stem) :]
+        stems.add(stem.strip(" _-"))
+        if 0 < len(digits) <= _LONGEST_NUMBER:
+            numbers[key] = int(digits)
+    return numbers if len(stems) == 1 and len(numbers) == len(keys) else {}
+
+
+def _numbers_at_beginnings(keys: Sequence[str]) -> dict[str, int]:
+    """The numbers before words; nothing for other names, such as ranges of numbers."""
+    found = {key: _NUMBER_AND_WORD.match(key) for key in keys}
+    if not all(found.values()):
+        return {}
+    return {key: int(match[1]) for key, match in found.items() if match}
 
 
 def refuse_more_than_most(names: Sequence[object]) -> None:
@@ -206,7 +220,7 @@ def _infer(present: list[str], times: Mapping[str, int]) -> tuple[tuple[str, ...
     # grades.
     if 2 * sum(map(times.__getitem__, numeric)) < sum(map(times.__getitem__, present)):
         names = order_names(present)
-        return names, f"{', '.join(names)} (ordered by the number at the end)"
+        return names, f"{', '.join(names)} (ordered by their numbers)"
     whole = list(filter(str.isdecimal, map(_key, numeric)))
     if not whole:
         raise SrjtError(
@@ -305,7 +319,7 @@ def grade_codes(
         )
     refuse_more_than_most(present.tolist())
     if grades is None and all(isinstance(name, str) for name in present.tolist()):
-        # names by the numbers at their ends, as in every other source
+        # names by their numbers, as in every other source
         classes = np.array(order_names(present.tolist(), gaps=True), dtype=present.dtype)
     elif grades is None or (isinstance(grades, str) and grades == "sorted"):
         classes = present

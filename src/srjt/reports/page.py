@@ -328,27 +328,26 @@ def breakable(text: str) -> Markup:
     return Markup(_BREAKS.sub(r"\g<0><wbr>", str(escape(text))))
 
 
-def whole_options(command: str) -> Markup:
-    """A command as HTML that no browser breaks within an option: they break after a hyphen."""
+def whole_options(text: str) -> Markup:
+    """A text as HTML whose options no browser breaks: they break after a hyphen."""
     from markupsafe import Markup, escape
 
-    return Markup(re.sub(r"(?<!\S)--[\w-]+", r"<span>\g<0></span>", str(escape(command))))
+    return Markup(re.sub(r"(?<![^\s(])--[\w-]+", r"<span>\g<0></span>", str(escape(text))))
 
 
-# at the end of a paragraph, after a colon
-_COMMAND = re.compile(r"(?<=: )srjt [a-z]+ (?:(?!\. ).)+?(?=\.?$)")
+# at the end of a paragraph after a colon, or in brackets
+_COMMAND = re.compile(
+    r"((?<=: )srjt [a-z]+ (?:(?!\. ).)+?(?=\.?$)|(?<=\()srjt [a-z]+ --[^()]+(?=\)))"
+)
 
 
 def with_command(paragraph: str) -> Markup:
-    """A paragraph as HTML; a command at its end looks like one, without the full stop."""
-    from markupsafe import Markup, escape
+    """A paragraph as HTML in which a command looks like one."""
+    from markupsafe import Markup
 
-    found = _COMMAND.search(paragraph)
-    if found is None:
-        return escape(paragraph)
-    before = escape(paragraph[: found.start()])
-    command = Markup("<code>{}</code>").format(whole_options(found[0]))
-    return before + command + paragraph[found.end() :]
+    parts = [whole_options(part) for part in _COMMAND.split(paragraph)]
+    parts[1::2] = [Markup("<code>{}</code>").format(command) for command in parts[1::2]]
+    return Markup().join(parts)
 
 
 @cache

@@ -92,9 +92,10 @@ def choose_head(
         )
         likelihoods = {}
         for name, one in trained.items():
-            fits[name] = fit_warm_up(manifest, one, setup, out=None)
-            probabilities = fits[name].probabilities
-            likelihoods[name] = likelihood_at_best_slope(probabilities, learnt.labels)
+            fit = fit_warm_up(manifest, one, setup, out=None)
+            # of the images that could be read
+            likelihoods[name] = likelihood_at_best_slope(fit.probabilities, fit.manifest.labels)
+            fits[name] = fit
         return likelihoods
 
     if out is None or int(os.environ.get("WORLD_SIZE", "1")) > 1:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -286,8 +286,11 @@ def _why_alone(config: TrainConfig, setup: Setup, out: Path | None) -> str:
     return ""
 
 
-def train_in_parallel(folds: Folds, workers: Workers, setup: Setup) -> set[int]:
-    """Train the folds that are not finished; returns their numbers."""
+def train_in_parallel(
+    folds: Folds, workers: Workers, setup: Setup, *, told: Sequence[str] = ()
+) -> set[int]:
+    """Train the folds that are not finished; returns their numbers. told: notes about all folds,
+    which are not repeated for one."""
     count = int(folds.fold.max()) + 1
     reporter = setup.reporter
     elsewhere = Setup(
@@ -324,7 +327,8 @@ def train_in_parallel(folds: Folds, workers: Workers, setup: Setup) -> set[int]:
                         code="training_failed",
                     )
                 for note in ended.result or ():
-                    reporter.note(Message(f"Fold {int(ended.name) + 1} of {count}: ", note))
+                    if note not in told:
+                        reporter.note(Message(f"Fold {int(ended.name) + 1} of {count}: ", note))
             progress.update()
         if stop.number is not None:
             raise Interrupted(stop.number, "Stopped; every fold continues from its saved state.")
@@ -487,7 +491,8 @@ def cross_fit(
     rows = one_run.resolve_split(setup.split, store.manifest, skipped=bool(store.skipped)).train
     samples = store.manifest.select(rows)
     fold = assign_folds(samples, folds=folds, seed=used.seed, by="stratified")
-    for sentence in _rare_grades(samples):
+    told = [*one_run.about_skipped(store), *_rare_grades(samples)]
+    for sentence in told:
         reporter.note(sentence)
     common = Folds(
         manifest=_of_store(manifest, store),
@@ -500,11 +505,13 @@ def cross_fit(
         neighbours=neighbours,
     )
     pixels = setup.inputs(store, used)
-    trained = set() if workers is None else train_in_parallel(common, workers, setup)
+    trained = set() if workers is None else train_in_parallel(common, workers, setup, told=told)
     selections = _Selections(len(samples))
     predictions = []
     for k in range(folds):
-        in_fold = FoldReporter(reporter, before=k * used.epochs, title=f"Fold {k + 1} of {folds}: ")
+        in_fold = FoldReporter(
+            reporter, before=k * used.epochs, title=f"Fold {k + 1} of {folds}: ", told=told
+        )
         watching = BarReporter() if k in trained else in_fold
         run, predicted = fit_fold(common, k, pixels, replace(setup, reporter=watching))
         in_fold.stepped(used.epochs, 1, 1)  # also if another process has trained this fold

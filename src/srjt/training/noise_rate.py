@@ -314,10 +314,16 @@ def describe(estimate: NoiseEstimate, *, used: float | None) -> list[str]:
             f" {high:.0%}; trained as if 0%, because the short trainings have not learnt to tell"
             " the grades apart."
         ]
+    lowered = used is not None and used < estimate.rate
+    halved = lowered and not estimate.identifiable and used < LARGEST_RATE
     used_here = ""
     reason = ""
     if not estimate.identifiable:
         used_here = f"; they do not determine it, and {estimate.rate:.2f} is used"
+        if lowered:
+            used_here = f"; they do not determine it, and the best guess is {estimate.rate:.2f}"
+        if halved:
+            used_here += f", of which half is corrected ({used:.2f})"
         reason = f"{estimate.reason[:1].upper()}{estimate.reason[1:].rstrip('.')}."
     rate = estimate.rate_text(".2f", interval="95 %")
     sentences = [
@@ -325,11 +331,11 @@ def describe(estimate: NoiseEstimate, *, used: float | None) -> list[str]:
         reason,
         estimate.assumption,
     ]
-    if used is not None and used < estimate.rate:
-        reason = "more labels are taken to be right than wrong"
-        if not estimate.identifiable and used < LARGEST_RATE:
-            reason = "it is not determined, so half of it is corrected"
-        sentences.append(f"The matrix is used with a rate of {used:.2f}: {reason}.")
+    if lowered and not halved:
+        sentences.append(
+            f"The matrix is used with a rate of {used:.2f}: more labels are taken to be right than"
+            " wrong."
+        )
     return [sentence for sentence in sentences if sentence]
 
 

@@ -8,7 +8,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -150,18 +150,22 @@ def reporter_in_python(
 
 class FoldReporter:
     """Reports the epochs of one fold as epochs of the whole cross-fit, after ``before`` epochs of
-    other folds."""
+    other folds. told: notes about all folds, which are not repeated for one."""
 
-    def __init__(self, inner: Reporter, *, before: int, title: str = "") -> None:
+    def __init__(
+        self, inner: Reporter, *, before: int, title: str = "", told: Sequence[str] = ()
+    ) -> None:
         self.inner = inner
         self.before = before
         self.title = title
+        self.told = told
 
     def begin(self, title: str, *, epochs: int, folds: int = 1) -> None:
         pass
 
     def note(self, text: str) -> None:
-        self.inner.note(Message(self.title, text))
+        if text not in self.told:
+            self.inner.note(Message(self.title, text))
 
     def decoded(self, done: int, total: int) -> None:
         pass

@@ -27,7 +27,6 @@ from srjt.data.splits import Split, official_split, warn_of_leaks
 from srjt.errors import Option, SrjtError, unknown_name, warn
 from srjt.files import explain_write_errors, write_atomically
 from srjt.methods.base import Method
-from srjt.progress import Reporter
 from srjt.text import count_of, few
 from srjt.training import checkpoint, devices, folder as run_folder, trained
 from srjt.training.batches import NO_READERS, ReaderTargets, TrainingSet
@@ -292,7 +291,8 @@ def single_run(
     method = trained.build_method(config, num_classes=data.num_classes)
     store = setup.open_store(data, config)
     manifest = store.manifest
-    _tell_skipped(store, reporter)
+    for sentence in about_skipped(store):
+        reporter.note(sentence)
     parts = _checked_split(setup.split, manifest, config, skipped=bool(store.skipped))
     readers = training_targets(manifest, parts.train, config, method)
 
@@ -388,11 +388,12 @@ def _about_backbone(
     return about
 
 
-def _tell_skipped(store: ImageStore, reporter: Reporter) -> None:
-    """A note about images that cannot be read."""
-    if store.skipped:
-        count = count_of(len(store.skipped), "unreadable image is", "unreadable images are")
-        reporter.note(f"{count} skipped: {few(name for name, _ in store.skipped)}.")
+def about_skipped(store: ImageStore) -> list[str]:
+    """A sentence about images that cannot be read, if there are any."""
+    if not store.skipped:
+        return []
+    count = count_of(len(store.skipped), "unreadable image is", "unreadable images are")
+    return [f"{count} skipped: {few(name for name, _ in store.skipped)}."]
 
 
 def _checked_split(

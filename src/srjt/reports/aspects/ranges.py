@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -30,8 +30,9 @@ FEW = 15  # patients, below which intervals about ranges hold less often than th
 REREAD = 200  # images whose verified grades make ranges about as narrow as right labels do
 
 
-def promise_in_words(promise: RangePromise) -> str:
-    """What ranges promise, to whom, what it rests on, and what would make them narrower."""
+def promise_in_words(promise: RangePromise, *, shown: Sequence[str] = ()) -> str:
+    """What ranges promise, to whom, what it rests on, and what would make them narrower. shown: the
+    names of all grades, if they are known."""
     basis = count_of(promise.samples, "sample")
     units = promise.patients if promise.by_patient else promise.samples
     if promise.per and promise.answers != units:
@@ -56,10 +57,12 @@ def promise_in_words(promise: RangePromise) -> str:
             " all grades there."
         )
     if promise.trivial_grades:
-        places = ", ".join(map(str, promise.trivial_grades))
+        which = [f"at position {place}" for place in promise.trivial_grades]
+        if shown:
+            which = [shown[place] for place in promise.trivial_grades]
         return (
-            f"{text}. There are too few samples of the grades at positions {places}, so they are in"
-            " every range."
+            f"{text}. There are too few samples of grade {' or '.join(which)}, so every range"
+            f" contains {'it' if len(which) == 1 else 'them'}."
         )
     return f"{text}."
 
@@ -114,10 +117,12 @@ def _promise_of(values: Mapping[str, Any]) -> RangePromise:
     return TypeAdapter(RangePromise).validate_python(values)
 
 
-def predicted_promise(predictions: Predictions) -> str:
+def predicted_promise(predictions: Predictions, *, shown: Sequence[str] = ()) -> str:
     """What the ranges of predictions promise; "" if they have none."""
     values = predictions.attrs["how"].get("range")
-    return "" if values is None else promise_in_words(_promise_of(values))
+    if values is None:
+        return ""
+    return promise_in_words(_promise_of(values), shown=shown)
 
 
 @how_words("range")
@@ -133,7 +138,7 @@ def _rule(values: Mapping[str, Any]) -> str:
 
 @sections_of.register
 def _sections(judged: RangeEvaluation, evaluation: Evaluation) -> list[Section]:
-    text = promise_in_words(judged.promise)
+    text = promise_in_words(judged.promise, shown=evaluation.grades.shown)
     if judged.coverage.high < judged.promised:
         text += f" Here fewer do: {between(*judged.coverage[1:], '.0%')}."
     if evaluation.patients is not None and 0 < evaluation.patients < FEW:

@@ -134,7 +134,7 @@ def prediction_facts(
         counts=counts,
         counted=counted,
         grade_rule=how_in_words(predictions)["grade"],
-        ranges=predicted_promise(predictions),
+        ranges=predicted_promise(predictions, shown=run.grades.shown),
         error=_expected_error(predictions, expected),
         verdict=verdict,
         metric=metric,

@@ -26,6 +26,7 @@ from srjt.reports import sections
 from srjt.reports.figures import canvas
 from srjt.reports.page import KeyNumber, Page, Section, Tile, page_of
 from srjt.reports.table import MISSING, Format, Table, between, data_table
+from srjt.training.config import ODDS
 
 WORST = 60  # labels shown
 ROWS = 20  # of readers and patients
@@ -44,7 +45,7 @@ class AuditFacts:
     thing: str  # what the networks that judge it were not trained on
     samples: int
     folds: int
-    epochs: str
+    epochs: str  # such as " of 30 epochs"; "" if there are none
     has_patients: bool
     identifiable: bool  # whether the labels determine how many of them are wrong
     rate: float
@@ -125,12 +126,17 @@ def warnings_of(f: AuditFacts) -> Iterator[str]:
         )
 
 
+def at_once(facts: Mapping[str, Any]) -> bool:
+    """Whether the trainings of an audit have no epochs."""
+    return str(facts["network"]).split(" + ")[-1] == ODDS
+
+
 def remarks_of(f: AuditFacts) -> Iterator[str]:
     """How it was made."""
     yield f"Every label was judged by networks that were not trained on its {f.thing}."
     yield (
-        f"The rate is estimated from all {f.samples:,} labels and {f.folds} trainings of"
-        f" {f.epochs}; srjt train estimates it from less, so its rate may differ."
+        f"The rate is estimated from all {f.samples:,} labels and {f.folds}"
+        f" trainings{f.epochs}; srjt train estimates it from less, so its rate may differ."
     )
     if f.judged and f.identifiable:
         yield (
@@ -177,7 +183,7 @@ def audit_facts(
         thing=f"{thing} or its patient" if summary["patients"] else thing,
         samples=summary["samples"],
         folds=facts["folds"],
-        epochs=count_of(facts["epochs"], "epoch"),
+        epochs="" if at_once(facts) else f" of {count_of(facts['epochs'], 'epoch')}",
         has_patients=summary["patients"] is not None,
         identifiable=summary["identifiable"],
         rate=summary["rate"],
@@ -289,6 +295,8 @@ def _page(
         )
     names = ("source", "samples", "method", "network", "folds", "epochs", "seed", "created")
     entries = {name: str(facts[name]) for name in names}
+    if at_once(facts):
+        del entries["epochs"]
     entries |= {"samples": f"{f.samples:,}", "srjt": str(facts["version"])}
     command = "" if folder is None else f"srjt review {shlex.quote(str(folder))}"
     source = Path(facts["source"]).name or "labels"
@@ -411,15 +419,19 @@ def _tile(row: Mapping[Any, Any], picture: str, *, noun: str) -> Tile:
     title = f"{noun} {row['grade']}"
     if row["suggested"] not in ("", row["grade"]):
         title = f"{title} {ARROW} {row['suggested']}"
-    text = str(row["id"])
+    details = [str(row.get("reader", ""))]
     if row.get("twins"):
-        text += f" (identical images, {row['twins']})"
+        details.append(f"identical images, {row['twins']}")
     keys = {noun: str(row["grade"])}
     for name in TILE_KEYS:
         if row.get(name, "") != "":
             keys[name] = str(row[name])
     tile = Tile(
-        picture=picture, title=title, detail=str(row.get("reader", "")), text=text, keys=keys
+        picture=picture,
+        title=title,
+        detail=", ".join(filter(None, details)),
+        text=str(row["id"]),
+        keys=keys,
     )
     if np.isnan(row["quality"]):
         return tile
