@@ -440,7 +440,8 @@ def _assumption(evidence: Evidence, *, compared: bool, shared: float, rate: floa
             "The readers as a whole are taken as unbiased: an error that all of them share is not"
             " seen."
         )
+    times = "" if shared == 1.0 else f"{shared:g} times "
     return (
-        f"Errors that all readers share are not seen: taken as {shared:g} times as frequent as"
-        " those of one reader, in the intervals as up to once."
+        f"Errors that all readers share are not seen: they are taken to be {times}as frequent as"
+        " those of one reader, and in the intervals at most as frequent."
     )
