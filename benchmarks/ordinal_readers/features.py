@@ -40,7 +40,9 @@ def network() -> torch.nn.Module:
         return torch.nn.Identity()
 
     shape = (3, SIZE, SIZE)
-    return networks.build("efficientnet-lite0", head=no_head, in_shape=shape, pretrained=True).eval()
+    return networks.build(
+        "efficientnet-lite0", head=no_head, in_shape=shape, pretrained=True
+    ).eval()
 
 
 def pixels(file: Path) -> torch.Tensor:

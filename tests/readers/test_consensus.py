@@ -540,6 +540,18 @@ def test_shared_errors_widen_the_interval_of_the_consensus_by_their_largest_shar
     )
 
 
+@pytest.mark.slow
+def test_the_errors_of_poor_readers_lie_in_their_intervals() -> None:
+    """Where readers are often wrong, errors that they share are, too: on rare grades above all."""
+    rng = np.random.default_rng(3)
+    true = rng.choice(4, size=400, p=[0.1, 0.1, 0.1, 0.7])
+    steps = [-2, -1, 0, 1, 2]
+    found = consensus(read(*((true + rng.choice(steps, size=400)).clip(0, 3) for _ in range(10))))
+    check(found)
+    assert found.error_interval[0] <= found.error <= found.error_interval[1]
+    assert found.overall_noise_rate <= found.overall_noise_rate_interval[1]
+
+
 def test_a_hard_item_has_three_times_the_spread() -> None:
     states = model.item_states(3, alike=False)
     assert states.effort.tolist() == np.where(states.kind == 2, 3.0, 1.0).tolist()
