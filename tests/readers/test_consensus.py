@@ -532,12 +532,25 @@ def test_shared_errors_widen_the_interval_of_the_consensus_by_their_largest_shar
     misled = none.overall_noise_rate_interval[1]
     assert half.error_interval == pytest.approx((low, 1 - (1 - high) * (1 - misled)))
     assert half.error_interval[1] > high + 0.05
-    assert consensus(readings).posterior == pytest.approx(
-        half.posterior
-    )  # the default that the evidence is of
+    most = consensus(readings)  # the default that the evidence is of
+    assert most.posterior == pytest.approx(consensus(readings, shared_errors=1.0).posterior)
+    for name in ("noise_rate_interval", "matrices_interval", "error_interval", "bias_interval"):
+        assert np.array_equal(getattr(most, name), getattr(half, name))  # no promise depends on it
     assert half.overall_noise_rate_interval == pytest.approx(
         (none.overall_noise_rate_interval[0], 1 - (1 - misled) ** 2)
     )
+
+
+@pytest.mark.slow
+def test_the_errors_of_poor_readers_lie_in_their_intervals() -> None:
+    """Where readers are often wrong, errors that they share are, too: on rare grades above all."""
+    rng = np.random.default_rng(3)
+    true = rng.choice(4, size=400, p=[0.1, 0.1, 0.1, 0.7])
+    steps = [-2, -1, 0, 1, 2]
+    found = consensus(read(*((true + rng.choice(steps, size=400)).clip(0, 3) for _ in range(10))))
+    check(found)
+    assert found.error_interval[0] <= found.error <= found.error_interval[1]
+    assert found.overall_noise_rate <= found.overall_noise_rate_interval[1]
 
 
 def test_a_hard_item_has_three_times_the_spread() -> None:

@@ -536,9 +536,9 @@ def check_second(second: ArrayLike, labels: Ints, classes: int) -> Ints:
 # What the point takes for granted and labels and probabilities cannot show. Without numbers: a rate
 # is a percentage in an audit and a setting (0.2) in a training.
 _PAIRED = (
-    "The rate rests on {}: how often two readers of an image differ. Errors that all readers"
-    f" share are not seen: taken as {SHARED_ERRORS:g} times as frequent as those of one reader, in"
-    " the interval as up to once."
+    "The rate rests on {}: how often two readers of an image differ. Errors that all readers share"
+    " are not seen: they are taken to be as frequent as those of one reader, and in the interval at"
+    " most as frequent."
 )
 _BY_GRADE = (
     "The rate assumes that errors depend on an image only through its true grade; if readers also"

@@ -429,11 +429,10 @@ def noise_from_posterior(labels: ArrayLike, posterior: ArrayLike) -> PosteriorNo
 
 # Errors that all readers of an image share, because something in it misleads each of them alike.
 
-# Of the errors that a reader makes alone. Not visible in readings; chosen where the truth is known
-# (ACNE04, APPA-REAL: benchmarks/readers.py), where 0.5 to 1 has the best probabilities. A panel of
-# experts on which nothing was chosen has them at 0.75 to 1, with 0.5 little less likely
-# (benchmarks/readers.py til); readers that err independently, as simulated ones do, at 0.
-SHARED_ERRORS = 0.5
+# Of the errors that a reader makes alone. Not visible in readings; chosen by the grades of a panel
+# of experts (benchmarks/readers.py til, which has the rule). For readers that err independently, as
+# simulated ones do, it is too much.
+SHARED_ERRORS = 1.0
 
 
 def seen(mean: Floats, amount: float) -> Floats:

@@ -170,15 +170,18 @@ def consensus(
         shared_errors = 0.0
     elif compared:
         shared_errors = _shared_errors(variants, reference, mean)
+    if_alone = posterior
     if shared_errors:
         if evidence.crowd:  # those who hardly look share no errors
             telling = share * information(intervals.matrices, prior)
             mean = np.einsum("r,rcj->cj", telling / telling.sum(), intervals.matrices)
         true = posterior @ true_given_seen(mean, shared_errors)
         posterior = np.where(reference[:, None] >= 0, posterior, true)
-    misled = 0.0
+    least, most = _errors(variants, grade)
     if shared_errors and not compared:  # no reading tells how often
         misled = intervals.overall_noise_rate_interval[1]
+        as_often = if_alone @ true_given_seen(mean, 1.0)
+        most = max(1.0 - (1.0 - most) * (1.0 - misled), _wrong(as_often, grade))
         intervals = with_shared_errors(intervals, prior, share=share, amount=shared_errors)
     certainty = posterior[np.arange(len(grade)), grade]
     rate = intervals.overall_noise_rate
@@ -191,7 +194,7 @@ def consensus(
         certainty=certainty,
         risk=(posterior * np.abs(np.arange(posterior.shape[1]) - grade[:, None])).sum(axis=1),
         error=float(1.0 - certainty.mean()),
-        error_interval=_error_interval(variants, grade, most=misled),
+        error_interval=(least, most),
         difficulty=_difficulty(variants, share),
         prior=prior,
         mean_matrix=np.einsum("r,rcj->cj", share, intervals.matrices),
@@ -373,11 +376,14 @@ def _shared_errors(variants: Variants, reference: Ints, mean: Floats) -> float:
     return max(_AMOUNTS, key=likelihood)
 
 
-def _error_interval(variants: Variants, grade: Ints, *, most: float) -> tuple[float, float]:
-    """Of the share of wrong grades. most: how often all readers may be misled."""
-    errors = [
-        float(1.0 - fit.posterior[np.arange(len(grade)), grade].mean()) for fit in variants.fits
-    ]
+def _wrong(posterior: Floats, grade: Ints) -> float:
+    """The expected share of wrong grades."""
+    return float(1.0 - posterior[np.arange(len(grade)), grade].mean())
+
+
+def _errors(variants: Variants, grade: Ints) -> tuple[float, float]:
+    """The least and the largest share of wrong grades, if readers share no errors."""
+    errors = [_wrong(fit.posterior, grade) for fit in variants.fits]
     low = min(errors)
     high = max(errors)
     evidence = variants.evidence
@@ -385,7 +391,7 @@ def _error_interval(variants: Variants, grade: Ints, *, most: float) -> tuple[fl
     if not apart.all() and not evidence.single.all():
         low = 0.0
         high = max(high, float(evidence.disagreement()[0][~apart].max()))
-    return low, 1.0 - (1.0 - high) * (1.0 - most)
+    return low, high
 
 
 def _difficulty(variants: Variants, share: Floats) -> Floats:
@@ -440,7 +446,8 @@ def _assumption(evidence: Evidence, *, compared: bool, shared: float, rate: floa
             "The readers as a whole are taken as unbiased: an error that all of them share is not"
             " seen."
         )
+    times = "" if shared == 1.0 else f"{shared:g} times "
     return (
-        f"Errors that all readers share are not seen: taken as {shared:g} times as frequent as"
-        " those of one reader, in the intervals as up to once."
+        f"Errors that all readers share are not seen: they are taken to be {times}as frequent as"
+        " those of one reader, and in the intervals at most as frequent."
     )
