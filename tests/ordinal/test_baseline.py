@@ -92,7 +92,7 @@ def test_the_lower_end_allows_for_patients_who_lose_much() -> None:
     weights = rng.standard_exponential((20_000, 100))
     draws = weights @ gains / weights.sum(axis=1)
     t_value = 1.96
-    by_hand = -skew(gains) * (2 * t_value**2 + 1) / (6 * 100**0.5) * gains.std() / 100**0.5
+    by_hand = -skew(gains) * (2 * t_value**2 + 1) / (6 * 100**0.5) / t_value  # of a half-width
     assert _skewed_downwards(draws) == pytest.approx(by_hand, rel=0.1)
     assert _skewed_downwards(-draws) == 0.0  # few patients who gain much: the end is low enough
     assert _skewed_downwards(np.full(9, 0.1)) == 0.0
@@ -127,31 +127,9 @@ def test_patients_who_all_have_the_one_grade_are_lost_together() -> None:
         for one in (answers, np.zeros(120, dtype=int))
     ]
     student = metrics.t_interval(draws[0] - draws[1], patients=30, added=more**2)[0]
-    expected = student.low - _skewed_downwards((draws[0] - draws[1])[1:])
+    below = student.value - student.low
+    expected = student.low - _skewed_downwards((draws[0] - draws[1])[1:]) * below
     assert low(patients) == pytest.approx(expected)
-
-
-@pytest.mark.slow
-def test_no_gain_is_said_to_be_one_at_the_level_of_a_lower_end() -> None:
-    """One of ten patients has the one grade in all four images, and one of ten answers is right. By
-    Student's lower end alone, "better" is said in 0.05 of the trials."""
-    rng = np.random.default_rng(7)
-    trials, found = 1500, 0
-    patients = np.repeat(np.arange(100), 4)
-    for _ in range(trials):
-        naive = (rng.random(100) < 0.1)[patients]
-        labels = np.where(naive, 0, 1 + rng.integers(0, 9, 400))
-        answers = np.where(rng.random(400) < 0.1, labels, (labels + 1) % 10)
-        gain = gain_over_one_grade(
-            labels,
-            answers,
-            training_counts=np.eye(10)[0],
-            metric="accuracy",
-            groups=patients.astype(str).tolist(),
-            resamples=200,
-        )
-        found += gain.verdict == "better"
-    assert found / trials <= 0.025 + 2 * (0.025 * 0.975 / trials) ** 0.5
 
 
 def test_rare_errors_by_many_grades_are_reckoned_with() -> None:

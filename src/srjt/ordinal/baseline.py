@@ -142,7 +142,9 @@ def gain_over_one_grade(
     more = metrics.one_error_more(by_patient, metrics=[metric], farthest=True, worth=lost)[metric]
     difference = sign * (scores - naive)
     interval: Interval = metrics.t_interval(difference, patients=patients, added=more**2)[0]
-    return gain._replace(low=interval.low - _skewed_downwards(difference[1:]))
+    return gain._replace(
+        low=interval.low - _skewed_downwards(difference[1:]) * (interval.value - interval.low)
+    )
 
 
 def _lost(constant: int, *, classes: int, metric: Purpose) -> Floats:
@@ -159,7 +161,7 @@ def _lost(constant: int, *, classes: int, metric: Purpose) -> Floats:
 
 
 def _skewed_downwards(draws: Floats) -> float:
-    """By how much Student's lower end of a mean is too high, from its draws.
+    """By how much Student's lower end of a mean is too high, in half-widths, from its draws.
 
     If few patients lose much, a sample without them has a higher mean and a smaller deviation, both
     at once. Johnson (JASA 1978, 73) corrects t by γ (2 t² + 1) / (6 √n) for patients of skewness γ;
@@ -170,4 +172,4 @@ def _skewed_downwards(draws: Floats) -> float:
     if deviation == 0.0:
         return 0.0
     skewness = float((((known - known.mean()) / deviation) ** 3).mean())
-    return max(0.0, -skewness) / 2.0 * (2.0 * 1.96**2 + 1.0) / 6.0 * deviation
+    return max(0.0, -skewness) / 2.0 * (2.0 * 1.96 + 1.0 / 1.96) / 6.0
