@@ -38,6 +38,7 @@ TOO_SURE = 1.5  # the power of a network's probabilities
 WITHIN = 0.3  # of the variance of the severity
 RAREST = 0.03  # the rarest grade, relative to the most frequent one
 MOST_IMAGES = 40
+LARGE = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +56,7 @@ class Setting:
     trainings: int = 1
     verified: int = 0
     readers: int = 0
+    large: int = 0  # so many patients have LARGE images
     far: float = 0.0  # this share of the images the network sees upside down
 
     def __str__(self) -> str:
@@ -65,6 +67,7 @@ class Setting:
             f"groups of {', '.join(map(str, self.groups))} patients × {images}"
             if self.groups
             else "",
+            f"{self.large} of them × {LARGE} images" if self.large else "",
             f"{self.grades} grades{' (some rare)' if self.rare else ''}" if self.grades else "",
             f"{self.network} network" if self.network else "",
             f"{self.far:.0%} far errors" if self.far else "",
@@ -117,6 +120,8 @@ def draw(setting: Setting, rng: np.random.Generator, *, patients: int | None = N
     """Patients of this setting. patients: another number of them, for example of new ones."""
     number = setting.patients if patients is None else patients
     owner = np.repeat(np.arange(number), _sizes(setting.images, number, rng))
+    if setting.large:
+        owner = np.concatenate([owner, np.repeat(np.arange(setting.large), LARGE - setting.images)])
     severity = severities(owner, rng)
     true = np.searchsorted(setting.thresholds, severity)
     labels = read(setting, severity, true, owner, rng)

@@ -7,9 +7,15 @@ from typing import get_args
 
 import numpy as np
 import pytest
+from scipy.stats import skew
 
-from srjt.ordinal import Purpose
-from srjt.ordinal.baseline import Gain, gain_over_one_grade, one_grade
+from srjt.ordinal import Purpose, metrics
+from srjt.ordinal.baseline import (
+    Gain,
+    _skewed_downwards,
+    gain_over_one_grade,
+    one_grade,
+)
 from srjt.ordinal.metrics import METRICS, naive_baseline
 
 TRAINING = [8, 5, 4, 1]  # the most frequent grade is not the median
@@ -75,7 +81,55 @@ def test_the_interval_is_that_of_paired_differences_of_patients() -> None:
     off = np.abs(labels - answers)
     more = (off.sum() + np.maximum(labels, 3 - labels).mean()) / 61 - off.mean()
     low = own.mean() - t.ppf(0.975, 59) * math.sqrt(own.var(ddof=1) / 60 + more**2)
+    assert skew(own) > 0.0  # else, see the next test
     assert gain.low == pytest.approx(low, abs=0.003)
+
+
+def test_the_lower_end_allows_for_patients_who_lose_much() -> None:
+    """Johnson's correction of Student's t, by hand."""
+    gains = np.repeat([1.0, -3.0], [85, 15])
+    rng = np.random.default_rng(0)
+    weights = rng.standard_exponential((20_000, 100))
+    draws = weights @ gains / weights.sum(axis=1)
+    t_value = 1.96
+    by_hand = -skew(gains) * (2 * t_value**2 + 1) / (6 * 100**0.5) / t_value  # of a half-width
+    assert _skewed_downwards(draws) == pytest.approx(by_hand, rel=0.1)
+    assert _skewed_downwards(-draws) == 0.0  # few patients who gain much: the end is low enough
+    assert _skewed_downwards(np.full(9, 0.1)) == 0.0
+
+
+def test_patients_who_all_have_the_one_grade_are_lost_together() -> None:
+    """Answers that are wrong one by one, beside patients whose four images are all right by one
+    grade for all: an error more weighs four images."""
+    naive = np.repeat(np.arange(30) < 6, 4)
+    right = np.arange(120) % 5 == 0
+    labels = np.where(naive, 0, 1)
+    answers = np.where(right, labels, 1 - labels)
+    patients = np.repeat(np.arange(30), 4).astype(str).tolist()
+
+    def low(groups: list[str]) -> float:
+        return gain_over_one_grade(
+            labels, answers, training_counts=[2, 1], metric="accuracy", groups=groups, resamples=500
+        ).low
+
+    by_patient = metrics.patient_tables(labels, answers, num_classes=2, groups=patients)
+    lost = np.array([[0.0, 1.0], [0.0, -1.0]])
+    weight = metrics.images_worth_one(by_patient, lost, np.full(30, 4.0))
+    assert weight > 2.0
+    more = metrics.one_error_more(by_patient, metrics=["accuracy"], farthest=True, worth=lost)[
+        "accuracy"
+    ]
+    assert more == pytest.approx(right.sum() / (120 + weight) - right.mean())
+    draws = [
+        metrics.resampled_metrics(
+            labels, one, num_classes=2, groups=patients, metrics=["accuracy"], resamples=500
+        )["accuracy"]
+        for one in (answers, np.zeros(120, dtype=int))
+    ]
+    student = metrics.t_interval(draws[0] - draws[1], patients=30, added=more**2)[0]
+    below = student.value - student.low
+    expected = student.low - _skewed_downwards((draws[0] - draws[1])[1:]) * below
+    assert low(patients) == pytest.approx(expected)
 
 
 def test_rare_errors_by_many_grades_are_reckoned_with() -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from numpy.typing import ArrayLike
+from scipy.optimize import brentq
 from scipy.stats import beta, norm as normal, t as student, ttest_ind
 
 from refusals import refuses
@@ -285,11 +286,19 @@ def test_a_mean_over_grades_rests_on_the_patients_of_the_rarest_grade() -> None:
 
 
 def _effective(samples: ArrayLike) -> float:
-    shares = np.asarray(samples) / np.sum(samples)
-    squares = (shares**2).sum()
-    varies = 1 - 2 * (shares**3).sum() / squares + squares
-    too_little = varies * len(shares) / (len(shares) + 1)
-    return float((1 + too_little) / (1 - too_little))
+    """By matrices: the sum of squares Σ hᵢ² (xᵢ − x̄)² is x' A x, with mean tr A and variance
+    2 tr A², as Satterthwaite has it."""
+    shares = np.asarray(samples, dtype=np.float64) / np.sum(samples)
+    centred = np.eye(len(shares)) - shares  # rows: xᵢ − x̄
+    form = centred.T @ np.diag(shares**2) @ centred
+    degrees = np.trace(form) ** 2 / np.trace(form @ form)
+    too_little = len(shares) / (len(shares) + 1) * np.trace(form) / (shares**2).sum()
+    wide = student.ppf(0.975, degrees) / too_little**0.5
+
+    def wider(n: float) -> float:
+        return float(student.ppf(0.975, n - 1) * ((n + 1) / (n - 1)) ** 0.5 - wide)
+
+    return float(brentq(wider, 1.01, 1e4))
 
 
 def test_effective_patients_by_hand() -> None:
@@ -303,16 +312,33 @@ def test_effective_patients_by_hand() -> None:
         assert metrics.effective_counts(counts) == pytest.approx([3.0, _effective([9, 1]), 0.0])
 
 
-def test_draws_of_unequal_patients_vary_too_little_by_what_effective_patients_say() -> None:
+@pytest.mark.parametrize(
+    "samples",
+    [
+        [200.0] * 3 + [1.0] * 37,
+        [30.0] * 10 + [1.0] * 90,
+        [40.0, 20.0, 10.0] + [1.0] * 57,
+        [5.0] * 8,
+    ],
+    ids=["three large", "a tenth large", "some large", "equal"],
+)
+def test_a_mean_of_unequal_patients_has_the_level_that_it_promises(samples: list[float]) -> None:
+    """Means of patients that vary alike, with the variance that their draws have. By the number of
+    patients, three large ones would be found in a third of the trials."""
     rng = np.random.default_rng(0)
-    samples = np.array([40.0, 20.0, 10.0] + [1.0] * 57)
-    means = rng.normal(size=(4000, 60))  # of each patient
-    shares = samples / samples.sum()
+    size = np.array(samples)
+    patients = len(size)
+    means = rng.normal(size=(6000, patients))
+    shares = size / size.sum()
     of_all = means @ shares
     pull = shares * (means - of_all[:, None])
-    drawn = (pull**2).sum(axis=1) * 60 / 61  # the variance of exponential weights
-    n = metrics.effective_counts(samples)
-    assert drawn.mean() * (n + 1) / (n - 1) == pytest.approx(of_all.var(), rel=0.05)
+    drawn = (pull**2).sum(axis=1) * patients / (patients + 1)  # the variance of exponential weights
+    n = metrics.effective_counts(size)
+    error = np.sqrt(drawn * (n + 1) / (n - 1))
+    found = (np.abs(of_all) > student.ppf(0.975, n - 1) * error).mean()
+    assert found < 0.05 + 2 * (0.05 * 0.95 / len(means)) ** 0.5
+    if size.min() == size.max():
+        assert found > 0.05 - 2 * (0.05 * 0.95 / len(means)) ** 0.5
 
 
 def test_a_rare_grade_that_is_absent_is_in_the_interval_of_macro_averages() -> None:

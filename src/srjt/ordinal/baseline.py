@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from srjt.ordinal import Purpose, metrics
-from srjt.ordinal.metrics import METRICS, TOO_FEW, Interval
+from srjt.ordinal.metrics import METRICS, TOO_FEW, Floats, Interval
 
 Verdict = Literal["better", "not better", "unclear", "unknown"]
 
@@ -86,9 +86,9 @@ def gain_over_one_grade(
     over patients.
 
     The same draws of patients serve both, so that the difference is paired; its interval is
-    Student's (see ``srjt.ordinal.metrics.t_interval``) with as many patients as have the same
-    weight, (Σm)² / Σm² for m images each. Fewer than ten of them show nothing. The interval allows
-    for one more error, by as many grades as there are.
+    Student's (see ``srjt.ordinal.metrics.t_interval``) with the effective patients, of which fewer
+    than ten show nothing. The interval allows for one more error, by as many grades as there are,
+    and for patients who lose much and may be missing (``_skewed_downwards``).
 
     Parameters
     ----------
@@ -138,8 +138,38 @@ def gain_over_one_grade(
     sign = -1.0 if METRICS[metric].lower_is_better else 1.0
     by_patient = metrics.patient_tables(judged, grades, num_classes=classes, groups=groups)
     # a rare error by many grades may not have occurred, and would cost what many right answers gain
-    more = metrics.one_error_more(by_patient, metrics=[metric], farthest=True)[metric]
-    interval: Interval = metrics.t_interval(
-        sign * (scores - naive), patients=patients, added=more**2
-    )[0]
-    return gain._replace(low=interval.low)
+    lost = _lost(one_grade(training_counts, metric), classes=classes, metric=metric)
+    more = metrics.one_error_more(by_patient, metrics=[metric], farthest=True, worth=lost)[metric]
+    difference = sign * (scores - naive)
+    interval: Interval = metrics.t_interval(difference, patients=patients, added=more**2)[0]
+    return gain._replace(
+        low=interval.low - _skewed_downwards(difference[1:]) * (interval.value - interval.low)
+    )
+
+
+def _lost(constant: int, *, classes: int, metric: Purpose) -> Floats:
+    """(C, C) by how much each answer is worse than one grade for all.
+
+    Images of a patient that all have this one grade are lost together, although the answers may be
+    wrong one by one.
+    """
+    grade = np.arange(classes)
+    off = np.abs(grade[:, None] - grade).astype(np.float64)
+    if metric != "mae":
+        off = np.minimum(off, 1.0)
+    return off - off[:, [constant]]
+
+
+def _skewed_downwards(draws: Floats) -> float:
+    """By how much Student's lower end of a mean is too high, in half-widths, from its draws.
+
+    If few patients lose much, a sample without them has a higher mean and a smaller deviation, both
+    at once. Johnson (JASA 1978, 73) corrects t by γ (2 t² + 1) / (6 √n) for patients of skewness γ;
+    the draws, by exponential weights, have the skewness 2 γ / √n.
+    """
+    known = draws[np.isfinite(draws)]
+    deviation = float(known.std())
+    if deviation == 0.0:
+        return 0.0
+    skewness = float((((known - known.mean()) / deviation) ** 3).mean())
+    return max(0.0, -skewness) / 2.0 * (2.0 * 1.96 + 1.0 / 1.96) / 6.0

@@ -344,36 +344,60 @@ def effective_patients(owner: ArrayLike) -> float:
 
     Examples
     --------
-    >>> round(effective_patients([0, 0, 1, 1]), 9), round(effective_patients([0, 0, 0, 0, 1, 2]), 9)
-    (2.0, 1.526315789)
+    >>> [round(effective_patients(owner), 3) for owner in ([0, 0, 1, 1], [0] * 9 + [1, 2, 3])]
+    [2.0, 2.05]
     """
     return float(effective_counts(np.bincount(np.asarray(owner, dtype=np.int64)).astype(float)))
 
 
 def effective_counts(samples: Floats) -> Floats:
-    """How many patients with equally many samples have bootstrap draws that vary as much too
-    little.
+    """How many patients with equally many samples have as wide a 95 % interval by the same draws.
 
-    Draws of the mean of n such patients have (n − 1)/(n + 1) of its variance. If patient i has the
-    share hᵢ of the samples, and patients vary alike, the draws of G patients have
-    G/(G + 1) · (1 − 2 Σh³/Σh² + Σh²) of it: the mean follows the patients with the most samples.
+    Two things make the draws of few patients misleading. Both depend on the shares hᵢ of the
+    samples, here for patients that vary alike, with Sₖ = Σ hᵏ:
+
+    - They vary too little, because the mean follows the patients with the most samples: by
+      G/(G + 1) · (S₂ − 2 S₃ + S₂²) instead of S₂.
+    - How much they vary is known with few degrees of freedom (Satterthwaite's; Bell and McCaffrey,
+      Survey Methodology 2002, 28(2)). A few large patients decide it, and small ones, however
+      many, do not help. Where one patient has a third of all samples, intervals are too wide.
+
+    n equal patients have (n − 1)/(n + 1) of the variance and n − 1 degrees of freedom. The number
+    lies between those of the two, where Student's quantile over the deviation is the same.
 
     samples: (G, …) of each patient. The result has the shape of the rest.
     """
-    powers = [(samples**power).sum(axis=0) for power in (1, 2, 3)]
+    powers = [(samples**power).sum(axis=0) for power in range(1, 6)]
     return effective_from_sums(*powers, patients=(samples > 0).sum(axis=0))
 
 
-def effective_from_sums(
-    total: ArrayLike, squares: ArrayLike, cubes: ArrayLike, *, patients: ArrayLike
-) -> Floats:
-    """``effective_counts`` from Σm, Σm² and Σm³ over the patients that have m > 0 samples;
-    0 without any."""
-    known = np.asarray(patients) > 0
-    number, first, second = (np.where(known, one, 1.0) for one in (patients, total, squares))
-    varies = 1.0 - 2.0 * np.asarray(cubes) / (first * second) + second / first**2
-    whole = (number + 1) / number
-    return np.asarray((whole + varies) * known / np.where(known, whole - varies, 1.0))
+def effective_from_sums(*sums: ArrayLike, patients: ArrayLike) -> Floats:
+    """``effective_counts`` from Σm, Σm², … Σm⁵ over the patients that have m > 0 samples; 0 without
+    any, 1 of one."""
+    number = np.asarray(patients, dtype=np.float64)
+    several = number > 1
+    number = np.where(several, number, 2.0)
+    total, *rest = (np.where(several, one, 0.5 ** (power - 1)) for power, one in enumerate(sums, 1))
+    s2, s3, s4, s5 = (one / total**power for power, one in enumerate(rest, 2))
+    varies = s2 - 2.0 * s3 + s2**2
+    # Σᵢⱼ of the squared entries of the matrix of this quadratic form
+    squared = s4 * (1.0 + 4.0 * s2) - 4.0 * s5 + s2**4 - 4.0 * s2**2 * s3 + 2.0 * s3**2
+    degrees = varies**2 / squared
+    too_little = number / (number + 1.0) * varies / s2
+    by_variance = (1.0 + too_little) / (1.0 - too_little)
+    low, high = np.minimum(by_variance, degrees + 1.0), np.maximum(by_variance, degrees + 1.0)
+    wanted = _student(degrees) / np.sqrt(too_little)
+    for _ in range(40):
+        middle = (low + high) / 2.0
+        too_wide = _student(middle - 1.0) * np.sqrt((middle + 1.0) / (middle - 1.0)) > wanted
+        low, high = np.where(too_wide, middle, low), np.where(too_wide, high, middle)
+    return np.where(several, high, np.asarray(patients, dtype=np.float64))
+
+
+def _student(degrees: Floats) -> Floats:
+    from scipy.special import stdtrit  # scipy.stats is twenty times slower to import
+
+    return np.asarray(stdtrit(degrees, 0.975))
 
 
 def patients_of_grades(by_patient: Floats) -> Ints:
@@ -663,18 +687,24 @@ def slopes(score: Callable[[Floats], Floats], counts: Floats, *, step: float = 1
 
 
 def one_error_more(
-    by_patient: Floats, *, metrics: Iterable[str] = tuple(METRICS), farthest: bool = False
+    by_patient: Floats,
+    *,
+    metrics: Iterable[str] = tuple(METRICS),
+    farthest: bool = False,
+    worth: ArrayLike | None = None,
 ) -> dict[str, float]:
     """By how much one more error changes each metric, of samples with the grades that there are.
 
     The error weighs as much as in ``score_draws``. Its square is the variance that an error has
     which may occur, and has not. by_patient: (G, C, C) the confusion matrix of each patient.
-    farthest: the error is by as many grades as there are.
+    farthest: the error is by as many grades as there are. worth: (C, C) what decides how many
+    images it weighs, if not whether an answer is wrong.
     """
     classes = by_patient.shape[-1]
     total = by_patient.sum(axis=0)
     grade = np.arange(classes)
-    weight = images_worth_one(by_patient, grade[:, None] != grade, by_patient.sum(axis=(1, 2)))
+    value = grade[:, None] != grade if worth is None else worth
+    weight = images_worth_one(by_patient, value, by_patient.sum(axis=(1, 2)))
     share = total.sum(axis=1, keepdims=True) / total.sum()
     changes = {}
     for name in metrics:

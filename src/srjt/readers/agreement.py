@@ -460,7 +460,7 @@ def _pair_table(shared: Pairs, first: Floats, low: Floats, high: Floats) -> pd.D
 def _effective(counts: csr_matrix) -> Floats:
     """(K,) the effective number of patients of each column (G, K) of counts, as
     ``effective_patients``."""
-    sums = [np.asarray(counts.power(power).sum(axis=0)).ravel() for power in (1, 2, 3)]
+    sums = [np.asarray(counts.power(power).sum(axis=0)).ravel() for power in range(1, 6)]
     return effective_from_sums(*sums, patients=np.asarray((counts > 0).sum(axis=0)).ravel())
 
 
