@@ -343,12 +343,12 @@ def with_command(paragraph: str) -> Markup:
     """A paragraph as HTML; a command at its end looks like one, without the full stop."""
     from markupsafe import Markup, escape
 
-    found = _COMMAND.search(paragraph)
-    if found is None:
+    match = _COMMAND.search(paragraph)
+    if match is None:
         return escape(paragraph)
-    before = escape(paragraph[: found.start()])
-    command = Markup("<code>{}</code>").format(whole_options(found[0]))
-    return before + command + paragraph[found.end() :]
+    before = escape(paragraph[: match.start()])
+    command = Markup("<code>{}</code>").format(whole_options(match[0]))
+    return before + command + paragraph[match.end() :]
 
 
 @cache
