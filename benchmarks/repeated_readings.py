@@ -103,7 +103,7 @@ def main() -> None:
         "exact": worth.exact.value,
         "exact between readers": worth.exact_between.value,
         "noise": worth.noise,
-        "own": worth.own,
+        "own": worth.reader_effect,
         "worth": worth.worth,
         "persistence": float(shares.mean()),
     }

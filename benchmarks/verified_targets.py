@@ -30,7 +30,7 @@ USES = {
 def one(data: recipe_cases.DataSet, kind: str, fold: int, use: str) -> dict[str, object]:
     """A training: its MAE and macro-F1 by true grades."""
     method, learnt = USES[use]
-    as_before = mock.patch("srjt.training.single_run.verified_targets", return_value=NO_READERS)
+    as_before = mock.patch("srjt.training.reader_targets.verified_targets", return_value=NO_READERS)
     settings = {"method": method, "device": "cpu", "network": "mlp", "epochs": 40}
     if learnt:
         row = recipe_cases.one_run(data, kind, fold=fold, seed=0, **settings)

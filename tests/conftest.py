@@ -36,6 +36,7 @@ settings.load_profile("srjt")
 def pytest_configure(config: pytest.Config) -> None:
     """The process that only hands out tests to others need not import torch."""
     if config.getoption("dist", "no") == "no" or hasattr(config, "workerinput"):
+        gc.disable()  # what is imported and collected is no garbage
         draw_images_once()
         for name in FIXTURES:
             config.pluginmanager.import_plugin(f"fixtures.{name}")
@@ -65,6 +66,8 @@ def pytest_collection_finish() -> None:
     """What exists now stays until the end: the garbage collector need not look at it again and
     again."""
     gc.freeze()
+    gc.set_threshold(20_000, 10, 10)  # tests make many objects, and few circles
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -20,12 +20,13 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 
 ROOT = Path(__file__).parents[1]
 TABLE = Path(__file__).with_suffix(".yaml")
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # written in C where it was built
 LIBRARIES = ("numpy", "pandas", "scipy.stats", "sklearn.metrics", "torch", "hypothesis", "pytest")
 
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -49,7 +50,7 @@ class MutantError(Exception):
 
 
 def read(text: str) -> list[Mutant]:
-    return [Mutant(**entry) for entry in yaml.safe_load(text)]
+    return [Mutant(**entry) for entry in yaml.load(text, Loader=LOADER)]
 
 
 MUTANTS = read(TABLE.read_text(encoding="utf-8"))

@@ -13,10 +13,10 @@ from srjt.notebook import HasPage
 from srjt.reports.page import page_of
 from srjt.reports.report import PAGES as PAGES  # all results and pages are loaded
 
-formatters: Any = pytest.importorskip("IPython.core.formatters")
-
 
 def test_a_notebook_shows_a_result_by_its_page() -> None:
+    formatters: Any = pytest.importorskip("IPython.core.formatters")
+
     class Shell:
         display_formatter = formatters.DisplayFormatter()
 

@@ -41,7 +41,7 @@ from srjt import noise
 from srjt.settings import parse_overrides
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
-from srjt.training.single_run import train_on
+from srjt.training.sides import train_on
 from srjt.training.trained import Setup
 
 OPTIMISER = "optimizer=adamw,schedule=cosine,warmup_epochs=1,learning_rate=0.001"

@@ -252,8 +252,8 @@ def read_json(path: Path, model: type[Model], *, advice: str = "") -> Model:
     """
     try:
         return check_json(read_limited(path, limit=LARGEST_JSON), model)
-    except MismatchError as found:
-        mismatch = found
+    except MismatchError as raised:
+        mismatch = raised
     if mismatch.expected is not None:
         raise SrjtError(
             f"{path} has format {mismatch.given}, but this version of srjt reads format"

@@ -43,7 +43,7 @@ def test_noise_and_what_comes_back_are_told_apart() -> None:
     assert found is not None
     # rounding to grades adds a variance of 1/12
     assert found.noise == pytest.approx(np.sqrt(0.8**2 + 1 / 12), abs=0.02)
-    assert found.own == pytest.approx(0.6, abs=0.03)
+    assert found.reader_effect == pytest.approx(0.6, abs=0.03)
 
 
 def test_kappa_and_limits_of_agreement_by_hand() -> None:

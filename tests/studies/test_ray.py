@@ -2,6 +2,7 @@
 study."""
 
 import contextlib
+import importlib.util
 import json
 import logging
 import os
@@ -34,8 +35,13 @@ from srjt.training.checkpoint import read_metrics
 
 from .conftest import Witness, small
 
-pytestmark = pytest.mark.slow
-pytest.importorskip("ray", reason='Ray is not installed: pip install ".[ray]"')
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(  # importing it takes a second in every run of the quick tests
+        importlib.util.find_spec("ray") is None,
+        reason='Ray is not installed: pip install ".[ray]"',
+    ),
+]
 
 EPOCHS = 6
 # A module for the nodes, which counts how often they estimate the noise.

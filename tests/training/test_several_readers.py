@@ -19,7 +19,9 @@ from srjt.noise import noise_from_posterior
 from srjt.training.batches import NO_READERS, balancing_weights, draw_grades
 from srjt.training.config import TrainConfig
 from srjt.training.noise_rate import resolve_noise_rate
-from srjt.training.single_run import fingerprint, reader_targets, resolve_split, verified_targets
+from srjt.training.reader_targets import reader_targets, verified_targets
+from srjt.training.sides import resolve_split
+from srjt.training.single_run import fingerprint
 from srjt.training.trained import Setup
 
 SETTINGS: dict[str, Any] = {

@@ -6,11 +6,14 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from srjt.cli import OptionsReporter, options, print_line, say, show, typed_command
 from srjt.cli.options import Fields, option
 from srjt.progress import progress_bar
+
+if TYPE_CHECKING:
+    from srjt.data.manifest import Manifest
 
 SHOWN = ("method", "network", "weights", "image_size", "crop", "epochs", "batch_size", "seed")
 
@@ -48,15 +51,7 @@ def analyse(
 
     with progress_bar("Reading images", not quiet) as progress:
         inspection = inspect_source(data.source, data.reading_options, progress=progress)
-    given = dict(settings)
-    manifest = inspection.manifest
-    small = options.machine_options(len(manifest), features=manifest.are_features)
-    if small and "preset" not in given and "config" not in given:
-        given["preset"] = "cpu"
-        if "--method" in small:
-            given.setdefault("method", small[small.index("--method") + 1])
-        if not quiet:
-            say("There is no GPU, so the settings of --preset cpu are used.", dim=True)
+    given = _settings_for_this_machine(settings, inspection.manifest, quiet=quiet)
     config = options.layered_settings(given)
     check_settings(config.with_recipe())
     audit_config = with_noise_rate(
@@ -98,3 +93,18 @@ def analyse(
     for why, command in next_commands(done).items():
         say(f"{why}:")
         print_line(f"Next: {command}")
+
+
+def _settings_for_this_machine(
+    settings: dict[str, Any], manifest: Manifest, *, quiet: bool
+) -> dict[str, Any]:
+    """The given settings; without a GPU, those of ``--preset cpu`` below them."""
+    given = dict(settings)
+    small = options.machine_options(len(manifest), features=manifest.are_features)
+    if small and "preset" not in given and "config" not in given:
+        given["preset"] = "cpu"
+        if "--method" in small:
+            given.setdefault("method", small[small.index("--method") + 1])
+        if not quiet:
+            say("There is no GPU, so the settings of --preset cpu are used.", dim=True)
+    return given

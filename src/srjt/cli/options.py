@@ -530,7 +530,7 @@ class Splitting:
     ) -> srjt.data.Split:
         """The sides. skipping: whether samples of a file of splits may be missing; training:
         another seed may do."""
-        from srjt.training.single_run import resolve_split
+        from srjt.training.sides import resolve_split
 
         fold = self.fold or 0
         if self.official_split:

@@ -80,7 +80,7 @@ def train(
     from srjt.reports.pages.run import trained_page
     from srjt.training.folder import refuse_other_files
     from srjt.training.noise_rate import check_settings
-    from srjt.training.single_run import no_validation_side
+    from srjt.training.sides import no_validation_side
     from srjt.training.train import train as train_run
 
     config = options.layered_settings(settings)
@@ -131,11 +131,14 @@ def train(
         write_model_card(out, sides=evaluations)
     if not quiet:
         show(trained_page(run, evaluations, brief=True))
-        say(f"The run is in {out}.")
-        print_line(f"Next: srjt report {shlex.quote(str(out))}")
-        features = manifest.are_features
-        command = _predict_command(out, data.reading_options, features=features)
-        print_line(f"To predict new samples: {command}")
+        _tell_next(out, data.reading_options, features=manifest.are_features)
+
+
+def _tell_next(out: Path, reading_options: dict[str, Any], *, features: bool) -> None:
+    say(f"The run is in {out}.")
+    print_line(f"Next: srjt report {shlex.quote(str(out))}")
+    command = _predict_command(out, reading_options, features=features)
+    print_line(f"To predict new samples: {command}")
 
 
 def _reporter(

@@ -107,7 +107,7 @@ def how_answered(calibrated: CalibratedRun) -> dict[str, Any]:
         precision = "bf16"
     elif run.config.precision == "tf32" and run.device.type == "cuda":  # a CPU has none
         precision = "tf32"
-    how: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "networks": {"number": run.method.networks, "used": options.network},
         "views": calibrated.views,
         "precision": precision,
@@ -117,21 +117,21 @@ def how_answered(calibrated: CalibratedRun) -> dict[str, Any]:
         side: Manifest | HeldOut | None = calibrated.calibrate_on
         if side is None:
             side = run.held_out["validation"]
-        how["calibrated on"] = {
+        facts["calibrated on"] = {
             "samples": len(side),
             "patients": None if side.patients is None else len(set(side.patients)),
             "validation": calibrated.calibrate_on is None,
         }
-    how["grade"] = json_values(calibrated.grade_rule)
+    facts["grade"] = json_values(calibrated.grade_rule)
     if options.per:
-        how["one answer per"] = {
+        facts["one answer per"] = {
             "columns": list(options.per),
             "pool": options.pool,
             "learned": json_values(calibrated.learned),
         }
     for rule in calibrated.rules.values():
-        how |= rule.settled(run)
-    return how
+        facts |= rule.settled(run)
+    return facts
 
 
 class Predictions(pd.DataFrame):

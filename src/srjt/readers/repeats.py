@@ -30,8 +30,8 @@ class Repeated(DictMixin):
     """What two readings of an item by the same reader, and by two readers, have in common.
 
     A reading in grades is the severity of the item, plus what this reader sees in it each time
-    (with the reader's bias), plus noise that differs each time. ``noise`` and ``own`` are the
-    standard deviations of the two.
+    (with the reader's bias), plus noise that differs each time. ``noise`` and ``reader_effect``
+    are the standard deviations of the two.
 
     ``by_reader`` has a row for each reader who read an item twice: ``reader``, ``items``, ``exact``
     (share of equal grades), ``kappa`` (quadratic), ``difference`` (second − first) and Bland and
@@ -45,26 +45,26 @@ class Repeated(DictMixin):
     exact: Interval  # share of equal grades among these
     exact_between: Interval  # among readings of an item by two readers
     noise: float
-    own: float
+    reader_effect: float
 
     @property
     def worth(self) -> float:
         """How much of the gain of a second reader a second reading by the same reader has: 0 to 1,
         nan where no reading differs."""
-        total = self.noise**2 + self.own**2
+        total = self.noise**2 + self.reader_effect**2
         return self.noise**2 / total if total > 0 else np.nan
 
     @property
     def readings_for_a_reader(self) -> float:
         """So many readings of one reader are as exact as one reading by each of two; inf if none
         are."""
-        left = (self.noise**2 - self.own**2) / 2.0
+        left = (self.noise**2 - self.reader_effect**2) / 2.0
         return self.noise**2 / left if left > 0 else np.inf
 
     def error(self, *, readers: int, readings: int = 1) -> float:
         """The standard error, in grades, of the mean of several readers with several readings each:
         how far it is from the mean of all readers like these."""
-        return float(np.sqrt((self.own**2 + self.noise**2 / readings) / readers))
+        return float(np.sqrt((self.reader_effect**2 + self.noise**2 / readings) / readers))
 
 
 def repeats_of(
@@ -88,7 +88,7 @@ def repeats_of(
     >>> item, reader = [0, 0, 0, 1, 1, 1, 2, 2], [0, 0, 1, 0, 0, 1, 0, 1]
     >>> readings = Readings(**names, item=item, reader=reader, grade=[0, 0, 1, 1, 2, 1, 2, 0])
     >>> found = repeats_of(readings, resamples=0)
-    >>> round(found.exact.value, 2), round(found.noise, 2), round(found.own, 2)
+    >>> round(found.exact.value, 2), round(found.noise, 2), round(found.reader_effect, 2)
     (0.5, 0.5, 0.76)
     """
     Readings.check(readings)
@@ -103,11 +103,13 @@ def repeats_of(
     between = (pairs.grade_first - pairs.grade_second.astype(np.float64)) ** 2
     rows = []
     for reader in np.unique(twice.reader):
-        own = twice.rows(twice.reader == reader)
-        patients, patient = np.unique(owner[own.item], return_inverse=True)
+        of_reader = twice.rows(twice.reader == reader)
+        patients, patient = np.unique(owner[of_reader.item], return_inverse=True)
         weights = np.concatenate(list(patient_draws(len(patients), resamples, seed=seed)))
-        numbers = _with_intervals(own, patient, weights, classes=classes, confidence=confidence)
-        rows.append({"reader": int(reader), "items": len(own.item), **numbers})
+        numbers = _with_intervals(
+            of_reader, patient, weights, classes=classes, confidence=confidence
+        )
+        rows.append({"reader": int(reader), "items": len(of_reader.item), **numbers})
     return Repeated(
         readers=readings.readers,
         by_reader=pd.DataFrame(rows),
@@ -117,7 +119,7 @@ def repeats_of(
             pairs.grade_first == pairs.grade_second, owner[pairs.item], confidence
         ),
         noise=noise**0.5,
-        own=max(float(between.mean()) / 2.0 - noise, 0.0) ** 0.5,
+        reader_effect=max(float(between.mean()) / 2.0 - noise, 0.0) ** 0.5,
     )
 
 
@@ -144,7 +146,7 @@ def _with_intervals(
     kappa = weighted_kappa(drawn, power=2)
     lower = max(float(kappa[0] - weighted_kappa(with_one, power=2)[0]), 0.0)
     exact = _equal(pairs.first == pairs.second, patient, confidence)
-    found = {
+    intervals = {
         "exact": exact,
         "kappa": interval_of(kappa, number, confidence, more=float(kappa[0]) - lower),
     }
@@ -152,11 +154,11 @@ def _with_intervals(
     step = np.abs(_differences(with_one)[0] - values[0])
     low, high = ends(values, number, confidence, lower=step, higher=step)
     mean, down, up = (Interval(*three) for three in zip(values[0], low, high, strict=True))
-    found["difference"] = mean
-    found["limit_low"] = Interval(-down.value, -down.high, -down.low)
-    found["limit_high"] = up
+    intervals["difference"] = mean
+    intervals["limit_low"] = Interval(-down.value, -down.high, -down.low)
+    intervals["limit_high"] = up
     columns: dict[str, float] = {}
-    for name, interval in found.items():
+    for name, interval in intervals.items():
         for end, value in zip(("", "_low", "_high"), interval, strict=True):
             columns[name + end] = float(value)
     return columns

@@ -30,7 +30,7 @@ from srjt.training.config import (
 from srjt.training.crossfit import CrossFit
 from srjt.training.fit_odds import folds_by_patient
 from srjt.training.noise_rate import WARM_UP_FOLDS, WARM_UP_METHOD, fit_warm_up, warm_up
-from srjt.training.single_run import resolve_split
+from srjt.training.sides import resolve_split, train_on
 from srjt.training.trained import (
     Setup,
 )
@@ -102,7 +102,7 @@ def choose_head(
         held_out = compare()
     else:
         facts = {
-            "fingerprint": one_run.fingerprint(manifest, one_run.train_on(rows)),
+            "fingerprint": one_run.fingerprint(manifest, train_on(rows)),
             "compared": {name: one.determining() for name, one in trained.items()},
             "folds": WARM_UP_FOLDS,
         }

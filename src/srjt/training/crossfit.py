@@ -38,6 +38,7 @@ from srjt.training.batches import evaluation_batch_size, view_batches
 from srjt.training.config import ResolvedConfig, TrainConfig
 from srjt.training.folder import is_finished
 from srjt.training.reporters import BarReporter, FoldReporter
+from srjt.training.sides import resolve_split, train_on
 from srjt.training.trained import Setup, Trained, fetch_weights, use_run_settings
 from srjt.training.workers import StopRequest, WorkerPool, has_forkserver
 
@@ -125,7 +126,7 @@ def fit_fold(folds: Folds, k: int, pixels: Samples, setup: Setup) -> tuple[Train
                 " again.",
                 code="data_changed",
             )
-        return one_run.train_on(folds.rows[folds.fold != k])
+        return train_on(folds.rows[folds.fold != k])
 
     fold_setup = replace(setup, split=others)
     out = folds.out and folds.out / f"fold{k}"
@@ -488,7 +489,7 @@ def cross_fit(
     at_once = 1 if workers is None else folds  # their epochs are counted together
     reporter.begin(title, epochs=used.epochs * at_once, folds=folds // at_once)
     store = setup.open_store(_without_truth(manifest), used)
-    rows = one_run.resolve_split(setup.split, store.manifest, skipped=bool(store.skipped)).train
+    rows = resolve_split(setup.split, store.manifest, skipped=bool(store.skipped)).train
     samples = store.manifest.select(rows)
     fold = assign_folds(samples, folds=folds, seed=used.seed, by="stratified")
     told = [*one_run.about_skipped(store), *_rare_grades(samples)]

@@ -37,7 +37,7 @@ from srjt.training.config import (
 )
 from srjt.training.crossfit import CrossFit, cross_fit
 from srjt.training.image_identity import image_digest
-from srjt.training.single_run import resolve_split
+from srjt.training.sides import resolve_split, train_on
 from srjt.training.trained import (
     Setup,
     build_method,
@@ -131,7 +131,7 @@ def resolve_noise_rate(
         estimate = estimate_in(None)
     else:
         facts = {
-            "fingerprint": one_run.fingerprint(readable, one_run.train_on(rows)),
+            "fingerprint": one_run.fingerprint(readable, train_on(rows)),
             "warm_up": warm_up_config.determining(),
             "folds": WARM_UP_FOLDS,
             "images": image_digest(learnt),

@@ -1,5 +1,5 @@
-"""One training: from a manifest to a trained model, in a folder from which it resumes; what is
-learnt from several readers, the files of the finished run, and how long a training will take.
+"""One training: from a manifest to a trained model, in a folder from which it resumes; the files of
+the finished run, and how long a training will take.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,17 +19,17 @@ import torch
 
 from srjt import networks as backbones
 from srjt.data.grades import Grades
-from srjt.data.images.feed import Feed
+from srjt.data.images.feed import Feed, Samples
 from srjt.data.images.store import ImageStore
 from srjt.data.leakage import traces_of, write_traces
 from srjt.data.manifest import Ints, Manifest, as_features
-from srjt.data.splits import Split, official_split, warn_of_leaks
-from srjt.errors import Option, SrjtError, unknown_name, warn
+from srjt.data.splits import Split
+from srjt.errors import Option, SrjtError, unknown_name
 from srjt.files import explain_write_errors, write_atomically
-from srjt.methods.base import Method
+from srjt.progress import Reporter
 from srjt.text import count_of, few
 from srjt.training import checkpoint, devices, folder as run_folder, trained
-from srjt.training.batches import NO_READERS, ReaderTargets, TrainingSet
+from srjt.training.batches import ReaderTargets, TrainingSet
 from srjt.training.config import CHOOSE_HEAD, HEAD, ODDS, ResolvedConfig, TrainConfig
 from srjt.training.fit_odds import fit_at_once
 from srjt.training.frozen import features_and_seconds, frozen_facts, frozen_sentences
@@ -37,170 +37,11 @@ from srjt.training.held_out import HeldOut, held_out_side, write_held_out
 from srjt.training.image_identity import image_digest
 from srjt.training.loop import Side, TrainingResult, as_tensor, fit
 from srjt.training.provenance import describe_provenance, describe_source
+from srjt.training.reader_targets import training_targets
 from srjt.training.reporters import FoldReporter
+from srjt.training.sides import no_validation_side, resolve_split
 from srjt.training.step import weights
 from srjt.training.trained import Setup, SplitChoice, Trained
-
-# Which samples are on which side of a training.
-
-
-def train_on(rows: Ints) -> Split:
-    """A split that trains on these rows and evaluates nothing."""
-    no_rows = np.empty(0, dtype=np.int64)
-    return Split(train=rows, validation=no_rows, test=no_rows, checked=True)
-
-
-def resolve_split(split: SplitChoice, manifest: Manifest, *, skipped: bool) -> Split:
-    """The rows of each side. None: the data's own split, if they have one, because test samples are
-    not trained on unless the user asks for it. skipped: whether unreadable images were left out."""
-    if split is None and "split" in manifest.table:
-        return official_split(manifest)
-    if split is None or split == "all":
-        return train_on(np.arange(len(manifest)))
-    if not isinstance(split, Split):
-        return split(manifest)
-    if skipped:
-        raise SrjtError(
-            "Unreadable images were skipped, so the row positions of the split are no longer valid:"
-            " pass a function that makes the split from the remaining manifest.",
-            code="unsupported",
-            option="split",
-        )
-    return split
-
-
-def resolved_once(split: SplitChoice, *, samples: int) -> Callable[[Manifest], Split]:
-    """The split, made once for the same samples: sides that the noise estimate and the training
-    each made for themselves could differ, and test samples would be estimated from. samples: how
-    many, with unreadable ones.
-    """
-    made: dict[tuple[str, ...], Split] = {}
-
-    def make(manifest: Manifest) -> Split:
-        ids = tuple(manifest.ids)
-        if ids not in made:
-            made[ids] = resolve_split(split, manifest, skipped=len(ids) < samples)
-            _check_rows(made[ids], len(ids), positions=isinstance(split, Split))
-            if not made[ids].checked:
-                warn_of_leaks(manifest, made[ids], name="The split")
-        return made[ids]
-
-    return make
-
-
-def _check_rows(split: Split, samples: int, *, positions: bool) -> None:
-    """An error for rows that do not exist, or are on two sides; a warning if a split as positions
-    leaves some out."""
-    rows = np.concatenate(list(split.sides().values()))
-    if len(wrong := rows[(rows < 0) | (rows >= samples)]):
-        raise SrjtError(
-            f"The split has the row {wrong[0]}, and there are {count_of(samples, 'sample')}: it is"
-            " of other data.",
-            code="no_match",
-            option="split",
-        )
-    if len(np.unique(rows)) < len(rows):
-        raise SrjtError(
-            "The split has a row twice: each sample can be on one side only, once.",
-            code="not_unique",
-            option="split",
-        )
-    if positions and (unused := samples - len(rows)):
-        warn(
-            f"{count_of(unused, 'sample is', 'samples are')} on no side of the split, and not used."
-        )
-
-
-# What is learnt from samples that several readers graded: their consensus, or more of what they
-# say.
-
-
-def training_targets(
-    manifest: Manifest, rows: Ints, config: TrainConfig, method: Method
-) -> ReaderTargets:
-    """What the training rows (N,) say beside their labels, and how much each of them counts."""
-    targets = reader_targets(manifest, rows, config, method)
-    if manifest.weights is None:
-        return targets
-    weights = torch.from_numpy(manifest.weights[rows])
-    if targets.certainty is not None:
-        weights = weights * targets.certainty
-    return replace(targets, certainty=weights)
-
-
-def reader_targets(
-    manifest: Manifest, rows: Ints, config: TrainConfig, method: Method
-) -> ReaderTargets:
-    """The targets of the training rows (N,) that ``config.reader_targets`` asks for."""
-    choice = config.reader_targets
-    if choice == "auto":
-        choice = "consensus"
-        if manifest.posterior is not None and method.takes_probabilities:
-            choice = "posterior"
-    if choice == "consensus":
-        return verified_targets(manifest, rows, method)
-    if manifest.posterior is None:
-        raise SrjtError(
-            f"reader_targets {choice!r} needs the grades of several readers: read the data with ",
-            Option("several_readings", "consensus"),
-            ".",
-            code="unsupported",
-            option="reader_targets",
-        )
-    posterior = torch.from_numpy(manifest.posterior[rows])
-    if choice == "certainty":
-        labels = torch.from_numpy(manifest.labels[rows])
-        return ReaderTargets(certainty=posterior[torch.arange(len(rows)), labels])
-    if choice == "resample":
-        if "transition" in method.needs:
-            raise SrjtError(
-                f"{config.method} corrects the errors of labels, and grades that are drawn from the"
-                " readers' probabilities are true grades: use ",
-                Option("reader_targets", "consensus"),
-                ", 'posterior' or 'certainty'.",
-                code="unsupported",
-            )
-        return ReaderTargets(draw_from=posterior)
-    if choice == "readers":
-        if not method.takes_likelihoods:
-            raise SrjtError(
-                f"{config.method} does not correct the errors of labels, which ",
-                Option("reader_targets", "readers"),
-                " needs: use srjt or f-correction.",
-                code="unsupported",
-            )
-        # Bayes' rule backwards: the readers' posterior without the prior, which the network learns
-        # itself
-        return ReaderTargets(targets=(posterior / posterior.mean(dim=0)).unsqueeze(1))
-    if not method.takes_probabilities:
-        raise SrjtError(
-            f"{config.method} learns from grades, not from probabilities: use ",
-            Option("reader_targets", "consensus"),
-            ", or a method such as standard, sord or co-teaching+ours.",
-            code="unsupported",
-            option="reader_targets",
-        )
-    return ReaderTargets(targets=posterior)
-
-
-def verified_targets(manifest: Manifest, rows: Ints, method: Method) -> ReaderTargets:
-    """Of the training rows (N,) those with a verified grade are learnt without correction.
-
-    The others are corrected as ever: the likelihood of label y is the column y of the matrix.
-    """
-    verified = manifest.verified_labels
-    if verified is None or method.transition is None or not method.takes_likelihoods:
-        return NO_READERS
-    grades = torch.from_numpy(verified[rows])
-    is_verified = grades >= 0
-    if not is_verified.any():
-        return NO_READERS
-    matrix = method.transition.detach().cpu().double()
-    likelihoods = matrix[:, torch.from_numpy(manifest.labels[rows])].T.clone()
-    certain = torch.eye(len(matrix), dtype=torch.float64)
-    likelihoods[is_verified] = certain[grades[is_verified]]
-    return ReaderTargets(targets=likelihoods.unsqueeze(1))
-
 
 # The files of a finished run: what its training has found, written once and read again.
 
@@ -283,7 +124,6 @@ def single_run(
     origin = origin or Origin()
     config = config.for_data(features=data.are_features, samples=len(data))
     _check_inputs(data, config, setup)
-    reporter = setup.reporter
     device = devices.choose_device(setup.device)
     devices.refuse_bf16_on_cpu(config.precision, device)
     process = devices.join_process_group(device)
@@ -292,7 +132,7 @@ def single_run(
     store = setup.open_store(data, config)
     manifest = store.manifest
     for sentence in about_skipped(store):
-        reporter.note(sentence)
+        setup.reporter.note(sentence)
     parts = _checked_split(setup.split, manifest, config, skipped=bool(store.skipped))
     readers = training_targets(manifest, parts.train, config, method)
 
@@ -301,13 +141,11 @@ def single_run(
     finished = folder is not None and run_folder.is_finished(folder)
     pixels = store.pixels if finished else setup.inputs(store, config)
     about = _about_backbone(manifest, config, setup, origin)
+    described = _data_facts(manifest, parts, used, in_shape=in_shape, unreadable=len(store.skipped))
     facts = run_folder.RunFacts(
         config=config,
         grades=Grades(manifest.grades, origin.grade_names),
-        data=run_folder.DataFacts(
-            **_data_facts(manifest, parts, used, in_shape=in_shape, unreadable=len(store.skipped)),
-            **about,
-        ),
+        data=run_folder.DataFacts(**described, **about),
         own_network=setup.network is not None,
         noise=origin.noise,
         head=origin.head,
@@ -328,19 +166,16 @@ def single_run(
             networks, method, replace(begun, config=config), setup, folder=folder
         )
         _announce(run, manifest, parts, setup, about)
-        training, sides = _tensors(manifest, parts, feed, run, readers)
-        with _training_flags(config, device, in_shape):
-            if config.network == ODDS:
-                rows = as_features(pixels[parts.train])
-                samples = manifest.select(parts.train, images=False)
-                result = fit_at_once(
-                    run, training, sides, samples=samples, rows=rows, reporter=reporter
-                )
-            else:
-                result = fit(run, training, sides, reporter=reporter, process=process)
-            # with the flags and batches of the training, so that the scores agree with its metrics
-            held_out = _held_out(run, manifest, feed, sides) if process.is_main else {}
-            networks.compiled = []  # other samples would be compiled again
+        result, held_out = _train(
+            run,
+            manifest,
+            parts,
+            feed=feed,
+            pixels=pixels,
+            readers=readers,
+            reporter=setup.reporter,
+            process=process,
+        )
         run = replace(
             run,
             networks=networks.eval(),
@@ -354,6 +189,34 @@ def single_run(
         if process.is_main and folder is not None:
             write_results(folder, run, fitted=result)
     return run
+
+
+def _train(
+    run: Trained,
+    manifest: Manifest,
+    parts: Split,
+    *,
+    feed: Feed,
+    pixels: Samples,
+    readers: ReaderTargets,
+    reporter: Reporter,
+    process: devices.Process,
+) -> tuple[TrainingResult, dict[str, HeldOut]]:
+    """Train the networks, and predict the samples that were held out."""
+    training, sides = _tensors(manifest, parts, feed, run, readers)
+    with _training_flags(run.config, run.device, run.in_shape):
+        if run.config.network == ODDS:
+            rows = as_features(pixels[parts.train])
+            samples = manifest.select(parts.train, images=False)
+            result = fit_at_once(
+                run, training, sides, samples=samples, rows=rows, reporter=reporter
+            )
+        else:
+            result = fit(run, training, sides, reporter=reporter, process=process)
+        # with the flags and batches of the training, so that the scores agree with its metrics
+        held_out = _held_out(run, manifest, feed, sides) if process.is_main else {}
+        run.networks.compiled = []  # other samples would be compiled again
+    return result, held_out
 
 
 @contextlib.contextmanager
@@ -588,19 +451,6 @@ def _check_inputs(data: Manifest, config: TrainConfig, setup: Setup) -> None:
             code="unsupported",
             option="network",
         )
-
-
-def no_validation_side() -> SrjtError:
-    """The error for a run that cannot tell which epoch is the best."""
-    return SrjtError(
-        Option("keep", "best"),
-        " chooses the epoch by the validation side, and this run has none: add ",
-        Option("split"),
-        " or a split column, or use ",
-        Option("keep", "last"),
-        ".",
-        code="no_split",
-    )
 
 
 def _check_samples(manifest: Manifest, parts: Split) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from srjt.data.grades import Grades
 from srjt.data.images.decode import OnBadImage
 from srjt.data.images.feed import FeedCache
+from srjt.data.manifest import Manifest
 from srjt.data.sources import LabelledData, labelled_samples
 from srjt.data.splits import Split
 from srjt.errors import SrjtError
@@ -27,6 +28,7 @@ from srjt.training.devices import choose_device, refuse_bf16_on_cpu
 from srjt.training.frozen import lacks_weights, resolve_backbone
 from srjt.training.noise_rate import check_settings, noise_record, resolve_noise_rate
 from srjt.training.reporters import reporter_in_python
+from srjt.training.sides import no_validation_side, resolved_once
 from srjt.training.trained import (
     NetworkMaker,
     Setup,
@@ -140,13 +142,10 @@ def train(
     refuse_bf16_on_cpu(
         requested.precision, choose_device(device)
     )  # an error before images are decoded
-    if requested.keep == "best" and (
-        split == "all" or (split is None and "split" not in data.table)
-    ):
-        raise one_run.no_validation_side()
+    _check_validation_side(requested, split, data)
     with reporter_in_python(reporter, progress=progress) as watching:
         setup = Setup(
-            split=one_run.resolved_once(split, samples=len(data)),
+            split=resolved_once(split, samples=len(data)),
             network=network,
             transform=transform,
             eval_transform=eval_transform,
@@ -189,6 +188,13 @@ def train(
             ),
         )
     return replace(run, noise_estimate=estimate)
+
+
+def _check_validation_side(requested: TrainConfig, split: SplitChoice, data: Manifest) -> None:
+    """Raise an error if the best epoch is wanted, and no side could tell which it is."""
+    undivided = split is None and "split" not in data.table
+    if requested.keep == "best" and (undivided or split == "all"):
+        raise no_validation_side()
 
 
 def _check_split(split: SplitChoice) -> None:

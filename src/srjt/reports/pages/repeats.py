@@ -28,12 +28,12 @@ CAPTION = (
 
 def repeats_sections(readings: Readings, noun: str) -> list[Section]:
     """Nothing if no reader has read an item twice."""
-    found = repeats_of(readings)
-    if found is None:
+    repeats = repeats_of(readings)
+    if repeats is None:
         return []
-    rows = found.by_reader.sort_values("items", ascending=False, kind="stable").head(MOST)
+    rows = repeats.by_reader.sort_values("items", ascending=False, kind="stable").head(MOST)
     shown = pd.DataFrame(
-        {"reader": [found.readers[one] for one in rows["reader"]], f"{noun}s": rows["items"]}
+        {"reader": [repeats.readers[one] for one in rows["reader"]], f"{noun}s": rows["items"]}
     )
     for place, (name, (heading, pattern)) in enumerate(COLUMNS.items()):
         shown[heading] = rows[name].to_numpy(float)
@@ -43,37 +43,37 @@ def repeats_sections(readings: Readings, noun: str) -> list[Section]:
     table = data_table(
         shown, title="", slug="repeats", caption=CAPTION, formats=dict(COLUMNS.values())
     )
-    return [Section("repeats", "Read twice", text=sentences(found), tables=[table])]
+    return [Section("repeats", "Read twice", text=sentences(repeats), tables=[table])]
 
 
-def sentences(found: Repeated) -> list[str]:
+def sentences(repeats: Repeated) -> list[str]:
     """Whether a second reading or a second reader helps more, and how many."""
     same = (
-        f"A reader gives the same grade again in {found.exact.value:.0%} of"
-        f" {count_of(found.items, 'second reading')}, two readers agree in"
-        f" {found.exact_between.value:.0%}."
+        f"A reader gives the same grade again in {repeats.exact.value:.0%} of"
+        f" {count_of(repeats.items, 'second reading')}, two readers agree in"
+        f" {repeats.exact_between.value:.0%}."
     )
-    if not np.isfinite(found.worth):
+    if not np.isfinite(repeats.worth):
         return [same]
-    if found.worth > 0.99:
+    if repeats.worth > 0.99:
         return [
             same,
             "Readers differ from each other only as much as from themselves: a second reading by"
             " the same reader helps as much as a second reader.",
         ]
     many = "No number of readings by one reader is as exact as one reading by each of two readers."
-    if np.isfinite(found.readings_for_a_reader):
-        number = int(np.ceil(found.readings_for_a_reader - 1e-9))
+    if np.isfinite(repeats.readings_for_a_reader):
+        number = int(np.ceil(repeats.readings_for_a_reader - 1e-9))
         many = (
             f"{number} readings by one reader are as exact as one reading by each of two readers."
         )
     error = (
-        f"The standard error of one reading is {found.error(readers=1):.2f} grades, of two by the"
-        f" same reader {found.error(readers=1, readings=2):.2f}, of two readers"
-        f" {found.error(readers=2):.2f} and of three {found.error(readers=3):.2f}."
+        f"The standard error of one reading is {repeats.error(readers=1):.2f} grades, of two by the"
+        f" same reader {repeats.error(readers=1, readings=2):.2f}, of two readers"
+        f" {repeats.error(readers=2):.2f} and of three {repeats.error(readers=3):.2f}."
     )
     gain = (
         "A second reader helps more: a second reading by the same reader has"
-        f" {found.worth:.0%} of the effect. {many}"
+        f" {repeats.worth:.0%} of the effect. {many}"
     )
     return [same, gain, error]
