@@ -295,6 +295,24 @@ def test_a_training_of_hours_on_a_cpu_offers_a_short_one(
     assert ("--preset cpu" in capsys.readouterr().out) == offered
 
 
+@pytest.mark.parametrize(
+    ("more", "length", "by_size"),
+    [
+        ([], "40 epochs in batches of 16", True),
+        (["--preset", "paper"], "150 epochs in batches of 64", False),
+        (["--epochs", "7", "--batch-size", "8"], "7 epochs in batches of 8", False),
+    ],
+)
+def test_it_says_why_so_many_epochs(
+    labels: Path, tmp_path: Path, more: list[str], length: str, by_size: bool
+) -> None:
+    plan = ["--fold", "0", "--noise-rate", "0.2", "--method", "srjt", "--dry-run"]
+    command = ["train", str(labels), "--out", str(tmp_path / "run"), *plan, *more]
+    result = CliRunner().invoke(app, command, env={"COLUMNS": "400"})
+    assert length in result.stdout
+    assert ("are chosen for 60 images" in result.stdout) == by_size
+
+
 def test_it_prints_the_plan_and_writes_nothing(labels: Path, tmp_path: Path) -> None:
     small = [
         "--network",

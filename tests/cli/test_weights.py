@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from srjt.networks import registry
+from srjt.networks import registry, weights
 from test_files import BODY, Server, server  # noqa: F401
 
 from .conftest import Srjt
@@ -40,6 +40,16 @@ def published(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
         monkeypatch.setitem(registry._ROWS, "resnet18", replace(row, weights=weights))
 
     return publish
+
+
+@pytest.mark.parametrize("name", ["efficientnet-lite0", "efficientnet-lite0-stages"])
+def test_the_command_for_another_machine_takes_the_best_features_of_the_file(
+    command: Srjt, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(weights, "fetch_published", lambda *_, **how: Path("net.pth"))
+    assert "labels.csv --preset cpu --weights net.pth --out run" in (
+        command.prints("weights", "fetch", name)
+    )
 
 
 def test_they_are_fetched_listed_and_copied(

@@ -610,3 +610,28 @@ def test_pooling_averages_over_hosts_and_noises_within_a_fold() -> None:
         )
         == []
     )
+
+
+def test_a_narrow_terminal_gets_a_table_for_each_noise() -> None:
+    text = Column(name="method", label="Method", kind="text")
+    numbers = []
+    for group in ("25% of the patients", "Labels as given"):
+        for label in ("Acc.", "MAE"):
+            numbers.append(Column(name=f"{group} {label}", label=label, group=group, kind="mean"))
+    cells = [TableCell(text=word) for word in ("srjt", "0.1", "0.2", "0.3", "0.4")]
+    whole = Table(
+        slug="comparison",
+        title="Comparison, labels as given",
+        caption="",
+        columns=(text, *numbers),
+        rows=(Row(cells=tuple(cells)),),
+    )
+    parts = whole.by_group()
+    assert [part.title for part in parts] == [
+        "Comparison, labels as given: 25% of the patients",
+        "Comparison, labels as given",
+    ]
+    shown = [[cell.text for cell in part.rows[0].cells] for part in parts]
+    assert shown == [["srjt", "0.1", "0.2"], ["srjt", "0.3", "0.4"]]
+    assert [column.full_heading(" ") for column in parts[1].columns] == ["Method", "Acc.", "MAE"]
+    assert parts[0].by_group() == [parts[0]]

@@ -60,6 +60,10 @@ def test_the_noises_of_a_curve() -> None:
     assert learning_curve(["quasi:rho=0.1"])[-2:] == ("quasi:rho=0.05", "none")
     assert parse_noise("none@0.5").kind == "none"
     assert noise_label("quasi:0.2@0.5") == "ε = 0.2, 50% of the patients"
+    assert [noise_label("none@0.5"), noise_label("none")] == [
+        "50% of the patients",
+        "Labels as given",
+    ]
     names = ("none", "none@0.5", "corrected", "quasi:0.2", "quasi:0.2@0.5")
     assert len({noise_name(name) for name in names}) == 5
     for wrong in ("quasi:0.2@0", "quasi:0.2@2", "none@", "none@half"):

@@ -254,10 +254,14 @@ def fetch(
         dim=True,
     )
     print_line(f"The weights of {name} are in {path}.")
+    usual = registry.find(registry.FROZEN[0]).weights
+    backbone = f" --backbone {name}"
+    if usual is not None and usual.sha256 == row.weights.sha256:
+        backbone = ""  # the preset takes the best features that the file has
     file = shlex.quote(str(out or path))
     print_line(
-        "To use the file on another machine: srjt train labels.csv --preset cpu --backbone"
-        f" {name} --weights {file} --out run"
+        f"To use the file on another machine: srjt train labels.csv --preset cpu{backbone}"
+        f" --weights {file} --out run"
     )
 
 

@@ -145,17 +145,28 @@ def _method_names(typed: Sequence[str]) -> list[str]:
 
 
 def _print_results(folder: Path) -> None:
-    """The verdict, and the scores of every method."""
+    """The verdict, what more images and better labels gain, and the scores of every method."""
     from srjt.console import Console
-    from srjt.reports.pages.study import study_verdict  # matplotlib takes a while
+    from srjt.reports.pages.study import (  # matplotlib takes a while
+        learning_curve_section,
+        study_verdict,
+    )
     from srjt.reports.study_tables import PAPER_METRICS, StudyTables
     from srjt.studies.results import collect_results
 
     results = collect_results(folder)
     say(study_verdict(results))
     console = Console(markup=False, highlight=False)
+    for section in learning_curve_section(results, metric="mae"):
+        for text in section.text:
+            say(text)
+        for table in section.tables:
+            console.print(table.rich())
     for table in StudyTables(results, PAPER_METRICS).comparison():
-        console.print(table.rich())
+        wide = console.options.update(width=1000)  # measured without the limits of the terminal
+        fits = console.measure(table.rich(), options=wide).maximum <= console.width
+        for part in [table] if fits else table.by_group():
+            console.print(part.rich())
 
 
 def _print_plan(config: StudyConfig, data: StudyPlan, *, runs: int, left: int) -> None:

@@ -173,7 +173,8 @@ def print_dry_run(
 
     chosen = choose_device(device)
     on_images = not manifest.are_features and config.backbone is None
-    by_size = on_images and None in (config.epochs, config.batch_size)
+    lengths = (config.epochs, config.batch_size)
+    by_size = on_images and None in lengths and config.has_length_by_size
     config = config.for_data(features=manifest.are_features, samples=len(manifest))
     networks = methods.lookup(config.method, registered_by=config.imports).networks
     seconds = training_seconds(manifest, split, config=config, device=chosen)
@@ -200,10 +201,7 @@ def print_dry_run(
         f"{config.method}: {first}{learnt}. About {duration(seconds)} on"
         f" {device_name(chosen)}{more}."
     )
-    if (
-        by_size
-        and methods.lookup(config.method, registered_by=config.imports).recipe.length_by_size
-    ):
+    if by_size:
         say(
             f"The number of epochs and the batch size are chosen for {len(manifest):,} images:"
             " smaller data sets need more epochs and smaller batches (--epochs, --batch-size)."

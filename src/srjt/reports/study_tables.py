@@ -50,12 +50,9 @@ def noise_name(noise: str) -> str:
 
 
 def noise_label(noise: str) -> str:
-    """A short label below the name of the noise: "ε = 0.2", "ε = 0.2, ρ = 0.1" or "Labels as
-    given"."""
-    spec = parse_noise(noise)
-    if spec.kind == "none":
-        return noise_name(noise)
-    return ", ".join(_noise_numbers(spec))
+    """A short label below the name of the noise: "ε = 0.2", "ε = 0.2, ρ = 0.1", "50% of the
+    patients" or "Labels as given"."""
+    return ", ".join(_noise_numbers(parse_noise(noise))) or noise_name(noise)
 
 
 def _noise_numbers(spec: NoiseSpec) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
@@ -159,6 +159,25 @@ class Table:
         if not legend:
             return caption
         return f"{caption} {'; '.join(legend)}."
+
+    def by_group(self) -> list[Table]:
+        """A table for each group of columns, for a terminal that has no room for them side by
+        side."""
+        groups = [group for group, _ in self.groups if group]
+        if len(groups) < 2:
+            return [self]
+        tables = []
+        for group in groups:
+            places = [n for n, column in enumerate(self.columns) if column.group in ("", group)]
+            title = self.title
+            if group.casefold() not in title.casefold():
+                title = f"{title}: {group}"
+            rows = []
+            for row in self.rows:
+                rows.append(replace(row, cells=tuple(row.cells[place] for place in places)))
+            columns = [replace(self.columns[place], group="") for place in places]
+            tables.append(replace(self, title=title, columns=tuple(columns), rows=tuple(rows)))
+        return tables
 
     def rich(self) -> RichTable:
         """For a terminal. A long heading or text is broken into lines, a number is not."""

@@ -508,15 +508,8 @@ class TrainConfig(DictMixin):
         return resolved(chosen.replace(**unset).with_recipe(features=features))
 
     def length(self, samples: int) -> dict[str, int]:
-        """Epochs and batch size for so many samples of all sides: the recipe's, if it also learns
-        the weights of the images' network in its own way, else the paper's."""
-        recipe = methods.lookup(self.method, registered_by=self.imports).recipe
-        chosen = {"optimizer": self.optimizer, "schedule": self.schedule}
-        differs = any(
-            value not in (None, recipe.for_images.get(name)) for name, value in chosen.items()
-        )
-        is_head = self.network == CHOOSE_HEAD or registry.takes_rows(str(self.network))
-        if is_head or not recipe.length_by_size or differs or self.milestones is not None:
+        """Epochs and batch size for so many samples of all sides."""
+        if not self.has_length_by_size:
             return {"epochs": PAPER_EPOCHS, "batch_size": PAPER_BATCH}
         fewest, most = RECIPE_EPOCHS
         fitting = [size for size in RECIPE_BATCHES if size * STEPS_OF_AN_EPOCH <= samples]
@@ -524,6 +517,21 @@ class TrainConfig(DictMixin):
             "epochs": min(max(round(IMAGES_SEEN / samples), fewest), most),
             "batch_size": max(fitting, default=RECIPE_BATCHES[0]),
         }
+
+    @property
+    def has_length_by_size(self) -> bool:
+        """Whether epochs and batch size that are not given depend on the number of samples: those
+        of a recipe that also learns the weights of the images' network in its own way; others are
+        the paper's."""
+        recipe = methods.lookup(self.method, registered_by=self.imports).recipe
+        chosen = {"optimizer": self.optimizer, "schedule": self.schedule}
+        differs = any(
+            value not in (None, recipe.for_images.get(name)) for name, value in chosen.items()
+        )
+        is_head = self.network == CHOOSE_HEAD or registry.takes_rows(str(self.network))
+        if is_head or differs or self.milestones is not None:
+            return False
+        return bool(recipe.length_by_size)
 
     def with_head(self, network: str) -> ResolvedConfig:
         """A copy with this network in place of "auto"."""

@@ -66,6 +66,7 @@ class PredictionFacts:
     ranges: str  # what they promise
     error: str  # what to expect of an answer
     verdict: GainVerdict
+    side: str  # of the run, by which the verdict is
     metric: str
     missed: Missed
     outside: str  # grades of training labels that no range contains
@@ -76,7 +77,7 @@ def verdict_of(f: PredictionFacts) -> tuple[str, str]:
     if f.verdict == "not better":
         return f"No better than one grade for all, by {f.metric}", f"{f.counted}. {f.error}"
     if f.verdict == "unclear":
-        title = f"Not clearly better than one grade for all, by {f.metric}"
+        title = f"Not clearly better than one grade for all, by {f.metric} on the {f.side} side"
         return title, f"{f.counted}. {f.error}"
     return f.counted, f.error
 
@@ -116,8 +117,10 @@ def prediction_facts(
         images = int(predictions["images"].sum())
     counts = predictions["grade"].value_counts().reindex(list(run.grades), fill_value=0)
     verdict: GainVerdict = "unknown"
+    side = ""
     metric = ""
     if expected is not None:
+        side = expected.side
         judged = evaluation_facts(expected)
         verdict = judged.verdict
         metric = judged.metric
@@ -137,6 +140,7 @@ def prediction_facts(
         ranges=predicted_promise(predictions, shown=run.grades.shown),
         error=_expected_error(predictions, expected),
         verdict=verdict,
+        side=side,
         metric=metric,
         outside=named_grades(run.grades, _outside_ranges(predictions)),
         missed=_never_predicted(

@@ -58,6 +58,7 @@ class RunPageFacts(SidesApart, evaluation.BesideOneGrade):
     planned: int
     left: str  # how long the rest will take
     problem: str
+    by_size: int  # samples for which srjt chose the number of epochs; 0: it did not
     training: int  # samples
     sides: frozenset[str]
     kept: int  # the epoch whose networks were kept; 0: the last one
@@ -96,7 +97,7 @@ def warnings_of(f: RunPageFacts) -> Iterator[str]:
     if f.weights_missing:
         yield (
             f"{NO_WEIGHTS} Fetch weights where there is a connection (srjt weights fetch"
-            " efficientnet-lite0), and train again (srjt train --weights FILE)."
+            " efficientnet-lite0), and train again (srjt train --preset cpu --weights FILE)."
         )
     if f.starved:
         yield (
@@ -125,6 +126,11 @@ def notes_of(f: RunPageFacts) -> Iterator[str]:
         yield f.frozen[2]
     if f.head:
         yield f.head
+    if f.by_size:
+        yield (
+            f"{f.planned} epochs are the choice of srjt for {f.by_size:,} images: smaller data sets"
+            " need more epochs and smaller batches."
+        )
     if f.side and not f.answers and not f.kept and f.averaged > 1:
         yield (
             f"Scores are means over the last {f.averaged} epochs, not the answers of srjt predict."
@@ -268,6 +274,11 @@ def run_page_facts(record: RunRecord) -> RunPageFacts:
     if len(metrics):
         reached = int(metrics["epoch"].max())
         averaged = int(epochs[epochs > epochs.max() - LAST].nunique())
+    by_size = sum(sizes.values())
+    if config.backbone is not None or not (
+        config.has_length_by_size and config.epochs == config.length(by_size)["epochs"]
+    ):
+        by_size = 0
     frozen: Sequence[str] = []
     if backbone := record.facts.data.frozen:
         frozen = frozen_sentences(config, backbone)
@@ -280,6 +291,7 @@ def run_page_facts(record: RunRecord) -> RunPageFacts:
         planned=config.known_epochs,
         left=_time_left(metrics, config.known_epochs),
         problem=record.problem,
+        by_size=by_size,
         training=int(sizes.get("train", 0)),
         sides=frozenset(name for name, count in sizes.items() if count),
         kept=kept_epoch(metrics) or 0,
