@@ -133,6 +133,7 @@ def test_the_page_is_there_although_nobody_reads_the_output(
 @pytest.mark.slow
 def test_a_worklist_needs_a_number(command: Srjt, table: Path) -> None:
     assert "--per-reader needs --next" in command("readers", table, "--per-reader", 2)[2]
+    assert "--next-for needs --next" in command("readers", table, "--next-for", "readers")[2]
     assert "One more reading of these helps most" in command("readers", table, "--next", 3)[1]
 
 

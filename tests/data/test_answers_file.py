@@ -73,6 +73,8 @@ def test_a_file_that_holds_no_answers_is_one_sentence(tmp_path: Path) -> None:
         with_answers(people, save(tmp_path, image=["a.png"], text=["mild"]))
     with pytest.raises(SrjtError, match="no answer that is one of the readers' grades"):
         with_answers(people, save(tmp_path, image=["a.png"], answer=["mild"]))
+    with pytest.raises(SrjtError, match="has no image that people have read"):
+        with_answers(people, save(tmp_path, image=["z.png"], answer=[1]))
     crowd = read_readings(PEOPLE.drop(columns="reader"))
     with pytest.raises(SrjtError, match="do not say whose they are"):
         with_answers(crowd, save(tmp_path, image=["a.png"], answer=[1]))

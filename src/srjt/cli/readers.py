@@ -94,11 +94,12 @@ def readers(
     from srjt.reports.page import write_page
     from srjt.reports.pages.readers import readers_page
 
-    if next_ is None and per_reader is not None:
+    if next_ is None and (per_reader is not None or next_for != "consensus"):
+        given = "next_for" if per_reader is None else "per_reader"
         raise SrjtError(
-            "--per-reader needs --next, the number of readings, as in --next 50.",
+            f"--{given.replace('_', '-')} needs --next, the number of readings, as in --next 50.",
             code="missing_option",
-            option="per_reader",
+            option=given,
         )
     if next_for == "model" and probabilities is None:
         raise SrjtError(

@@ -62,6 +62,12 @@ def with_answers(reading: ReadingsTable, path: Path) -> ReadingsTable:
     people = _long_table(reading)
     names = reading.readings.items
     joined = join_names(frame[item].tolist(), names, wanted_in=str(path), known_in="the readings")
+    if (joined < 0).all():
+        raise SrjtError(
+            f"{path} has no {reading.columns.noun} that people have read, so nothing tells how often"
+            " its answers are right.",
+            code="no_match",
+        )
     known = np.array([*names, ""], dtype=object)[joined]
     noun = reading.columns.noun
     answers = pd.DataFrame(
