@@ -43,7 +43,7 @@ from srjt.notebook import HasPage
 from srjt.ordinal.metrics import (
     METRICS,
     Floats,
-    effective_patients,
+    draws_of_unequal,
     images_worth_one,
     patient_codes,
     patient_tables,
@@ -432,10 +432,10 @@ def _from_pilot(pilot: Evaluation, planning: Planning, *, resamples: int = 1000)
             code="too_few",
         )
     of_run = f" ({pilot.run})" if pilot.run else ""
-    effective = max(effective_patients(owner), 2.0)  # the draws vary too little for few patients
-    deviation = float(spread.std(ddof=1)) * math.sqrt(
-        patients * (effective + 1.0) / (effective - 1.0)
-    )
+    images = np.bincount(owner).astype(np.float64)
+    sums = [np.asarray((images**power).sum()) for power in range(1, 6)]
+    too_little, known = draws_of_unequal(*sums, patients=patients)
+    deviation = float(spread.std(ddof=1)) * math.sqrt(patients / float(too_little))
     value = float(scores[0])
     error = 0.0
     if planning.metric == "mae":
@@ -455,7 +455,7 @@ def _from_pilot(pilot: Evaluation, planning: Planning, *, resamples: int = 1000)
         ),
         uses=() if planning.metric in METRICS else ("refer_from",),
     )
-    degrees = min(effective - 1.0, _degrees(_score(planning, pilot), by_patient))
+    degrees = min(float(known), _degrees(_score(planning, pilot), by_patient))
     ends = [degrees / float(chdtri(degrees, tail)) for tail in (0.025, 0.975)]
     plausible = []
     for end in ends:

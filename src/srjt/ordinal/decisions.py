@@ -16,6 +16,7 @@ from srjt.ordinal.metrics import (
     Floats,
     Groups,
     Interval,
+    effective_counts,
     effective_patients,
     patient_draws,
     percentile_interval,
@@ -127,17 +128,18 @@ def proportion_interval(
     if patients == 1:
         return Interval(share, 0.0, 1.0)
     residuals = np.bincount(owner, weights=w * (x - share), minlength=patients)
-    variance = patients / (patients - 1) * float((residuals**2).sum()) / total**2
+    # patients with many samples weigh more, so that fewer of them tell how much patients vary
+    weight = np.bincount(owner, weights=w, minlength=patients)
+    alike = max(float(effective_counts(weight)), 1.5)
+    drawn = patients / (patients + 1) * float((residuals**2).sum()) / total**2
+    variance = drawn * (alike + 1.0) / (alike - 1.0)  # as in ``t_interval``
     binomial = share * (1.0 - share)
     independent = total**2 / float((w**2).sum())  # samples of equal weight that are worth as much
     effective = (
         min(independent, binomial / variance) if variance > 0 and binomial > 0 else float(patients)
     )
     z = float(norm.ppf(0.5 + level / 2.0))
-    # patients with many samples weigh more, so that fewer of them tell how much patients vary
-    weight = np.bincount(owner, weights=w, minlength=patients)
-    freedom = max(float(weight.sum() ** 2 / (weight**2).sum()) - 1.0, 0.5)
-    effective *= (z / float(t.ppf(0.5 + level / 2.0, freedom))) ** 2
+    effective *= (z / float(t.ppf(0.5 + level / 2.0, alike - 1.0))) ** 2
     centre = (share + z**2 / (2 * effective)) / (1 + z**2 / effective)
     half = z / (1 + z**2 / effective) * math.sqrt(binomial / effective + z**2 / (4 * effective**2))
     # rounding: the interval contains the share

@@ -376,14 +376,8 @@ def effective_from_sums(*sums: ArrayLike, patients: ArrayLike) -> Floats:
     any, 1 of one."""
     number = np.asarray(patients, dtype=np.float64)
     several = number > 1
-    number = np.where(several, number, 2.0)
-    total, *rest = (np.where(several, one, 0.5 ** (power - 1)) for power, one in enumerate(sums, 1))
-    s2, s3, s4, s5 = (one / total**power for power, one in enumerate(rest, 2))
-    varies = s2 - 2.0 * s3 + s2**2
-    # Σᵢⱼ of the squared entries of the matrix of this quadratic form
-    squared = s4 * (1.0 + 4.0 * s2) - 4.0 * s5 + s2**4 - 4.0 * s2**2 * s3 + 2.0 * s3**2
-    degrees = varies**2 / squared
-    too_little = number / (number + 1.0) * varies / s2
+    filled = [np.where(several, one, 0.5 ** (power - 1)) for power, one in enumerate(sums, 1)]
+    too_little, degrees = draws_of_unequal(*filled, patients=np.where(several, number, 2.0))
     by_variance = (1.0 + too_little) / (1.0 - too_little)
     low, high = np.minimum(by_variance, degrees + 1.0), np.maximum(by_variance, degrees + 1.0)
     wanted = _student(degrees) / np.sqrt(too_little)
@@ -391,7 +385,19 @@ def effective_from_sums(*sums: ArrayLike, patients: ArrayLike) -> Floats:
         middle = (low + high) / 2.0
         too_wide = _student(middle - 1.0) * np.sqrt((middle + 1.0) / (middle - 1.0)) > wanted
         low, high = np.where(too_wide, middle, low), np.where(too_wide, high, middle)
-    return np.where(several, high, np.asarray(patients, dtype=np.float64))
+    return np.where(several, high, number)
+
+
+def draws_of_unequal(*sums: Floats, patients: ArrayLike) -> tuple[Floats, Floats]:
+    """How much of the variance of a mean the draws of its patients have, and with how many degrees
+    of freedom; arguments as for ``effective_from_sums``, of two patients or more."""
+    total, *rest = sums
+    s2, s3, s4, s5 = (one / total**power for power, one in enumerate(rest, 2))
+    varies = s2 - 2.0 * s3 + s2**2
+    # Σᵢⱼ of the squared entries of the matrix of this quadratic form
+    squared = s4 * (1.0 + 4.0 * s2) - 4.0 * s5 + s2**4 - 4.0 * s2**2 * s3 + 2.0 * s3**2
+    number = np.asarray(patients, dtype=np.float64)
+    return number / (number + 1.0) * varies / s2, varies**2 / squared
 
 
 def _student(degrees: Floats) -> Floats:
