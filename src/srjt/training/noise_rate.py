@@ -315,7 +315,8 @@ def describe(estimate: NoiseEstimate, *, used: float | None) -> list[str]:
             " the grades apart."
         ]
     lowered = used is not None and used < estimate.rate
-    halved = lowered and not estimate.identifiable and used < LARGEST_RATE
+    below_limit = used is not None and used < LARGEST_RATE
+    halved = lowered and below_limit and not estimate.identifiable
     used_here = ""
     reason = ""
     if not estimate.identifiable:
