@@ -401,7 +401,8 @@ def draws_of_unequal(*sums: Floats, patients: ArrayLike) -> tuple[Floats, Floats
 
 
 def _student(degrees: Floats) -> Floats:
-    from scipy.special import stdtrit  # scipy.stats is twenty times slower to import  # type: ignore[import-untyped]
+    # scipy.stats is twenty times slower to import
+    from scipy.special import stdtrit  # type: ignore[import-untyped]
 
     return np.asarray(stdtrit(degrees, 0.975))
 
