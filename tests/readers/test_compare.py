@@ -14,6 +14,7 @@ from srjt.readers import Consensus, Readings, compare_network, consensus, next_r
 from srjt.readers.agreement import ends, weighted_kappa
 from srjt.readers.network import distance_at_limit
 from srjt.readers.next_readings import expected_gain
+from srjt.reports.aspects.readers import sentence
 
 
 def make(seed: int = 0, *, items: int = 200, readers: int = 3, error: float = 0.3):
@@ -30,12 +31,12 @@ def test_a_good_network_is_not_inferior_and_a_bad_one_is_not_shown_to_be() -> No
     good = compare_network(readings, true, resamples=100)
     assert good.not_inferior
     assert good.difference.value > 0
-    assert "not shown" not in good.sentence
+    assert "not shown" not in sentence(good)
     bad = compare_network(
         readings, np.random.default_rng(1).integers(0, 4, size=200), resamples=100
     )
     assert not bad.not_inferior
-    assert "not shown" in bad.sentence
+    assert "not shown" in sentence(bad)
     kappas = [cohen_kappa_score(row, true, weights="quadratic") for row in table]
     assert good.by_reader["network_kappa"].tolist() == pytest.approx(kappas)
 
@@ -50,7 +51,7 @@ def test_few_patients_show_nothing(patients: int) -> None:
         np.isnan(found.difference.low) == np.isnan(found.by_reader["low"]).all() == (patients == 1)
     )
     assert found.not_inferior == (patients >= TOO_FEW)
-    assert (f"not shown with {patients} patient" in found.sentence) == (patients < TOO_FEW)
+    assert (f"not shown with {patients} patient" in sentence(found)) == (patients < TOO_FEW)
 
 
 @pytest.mark.slow
@@ -66,7 +67,7 @@ def test_a_copy_of_a_reader_equals_that_reader() -> None:
     alike = compare_network(
         readings.rows(readings.reader < 3), table[3], resamples=50
     )  # as good as they are
-    assert "κ differs by" in alike.sentence
+    assert "κ differs by" in sentence(alike)
 
 
 @pytest.mark.slow

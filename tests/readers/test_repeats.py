@@ -91,7 +91,7 @@ def test_a_second_reading_and_a_second_reader(
 ) -> None:
     found = repeats_of(made(items=5), resamples=0)
     assert found is not None
-    found = Repeated(**{**vars(found), "noise": noise, "own": own})
+    found = Repeated(**{**vars(found), "noise": noise, "reader_effect": own})
     assert found.worth == pytest.approx(worth)
     assert found.readings_for_a_reader == pytest.approx(readings)
     if np.isfinite(readings):  # as exact as two readers

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.special import stdtrit  # type: ignore[import-untyped]
 
-from srjt.errors import SrjtError, count_of
+from srjt.errors import SrjtError
 from srjt.json_values import DictMixin
 from srjt.ordinal.metrics import (
     TOO_FEW,
@@ -43,7 +43,8 @@ class NetworkComparison(DictMixin):
     difference: Interval
     margin: float
     not_inferior: bool  # whether the interval lies above −margin, and patients are not too few
-    sentence: str
+    compared: int  # so many patients, or items where patients are not known
+    by_patient: bool
 
 
 def compare_network(
@@ -133,15 +134,13 @@ def compare_network(
         )
     overall = _mean_difference(differences, effective_patients(owner[judged]), confidence)
     passed = bool(overall.low > -margin) and patients >= TOO_FEW
-    few = ""
-    if patients < TOO_FEW:
-        few = f" with {count_of(patients, 'item' if readings.groups is None else 'patient')}"
     return NetworkComparison(
         by_reader=pd.DataFrame(rows),
         difference=overall,
         margin=margin,
         not_inferior=passed,
-        sentence=_sentence(overall, margin=margin, passed=passed, few=few, readers=len(rows)),
+        compared=patients,
+        by_patient=readings.groups is not None,
     )
 
 
@@ -264,23 +263,3 @@ def _consensus_without(reader: int, evidence: Evidence, variants: Variants) -> I
     # the fit of all readers is the start, so few iterations are left
     fits = tuple(refit(without, fit, tolerance=2e-4) for fit in variants.fits)
     return posterior_median(replace(variants, fits=fits).mean(lambda fit: fit.posterior))
-
-
-def _sentence(difference: Interval, *, margin: float, passed: bool, few: str, readers: int) -> str:
-    """few: how many patients there are, if they are too few to show it."""
-    who = f"{readers} readers" if readers > 1 else "the one reader"
-    if not np.isfinite(difference.value):
-        return f"The network cannot be compared with {who}: all grades are the same."
-    value, low, high = difference
-    if not np.isfinite(low):
-        span = f"κ differs by {value:+.2f}"
-    elif high < 0:
-        span = f"κ is {-value:.2f} lower ({-high:.2f}–{-low:.2f})"
-    elif low > 0:
-        span = f"κ is {value:.2f} higher ({low:.2f}–{high:.2f})"
-    else:
-        span = f"κ differs by {value:+.2f} ({low:+.2f} to {high:+.2f})"
-    return (
-        f"Non-inferiority to {who} (margin {margin:g} κ) {'' if passed else 'not '}shown{few}:"
-        f" {span}."
-    )
