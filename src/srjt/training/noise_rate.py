@@ -334,8 +334,8 @@ def describe(estimate: NoiseEstimate, *, used: float | None) -> list[str]:
     ]
     if lowered and not halved:
         sentences.append(
-            f"The matrix is used with a rate of {corrected:.2f}: more labels are taken to be right than"
-            " wrong."
+            f"The matrix is used with a rate of {corrected:.2f}: more labels are taken to be right"
+            " than wrong."
         )
     return [sentence for sentence in sentences if sentence]
 
