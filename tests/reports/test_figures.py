@@ -144,6 +144,14 @@ def test_an_ensemble_takes_no_part_in_the_mean_of_the_networks(study) -> None:
     assert max(curve.max() for curve in curve_of(captioned, 4)) < 1
 
 
+def test_one_epoch_has_no_curve(study) -> None:
+    one = study(**{**FEW, "methods": ("standard",), "folds": 1})
+    first = one.metrics[one.metrics["epoch"] == 1]
+    short = type(one)(**{**vars(one), "metrics": first})
+    assert figures.score_curves(one, "quasi:0.2", metric="accuracy") is not None
+    assert figures.score_curves(short, "quasi:0.2", metric="accuracy") is None
+
+
 def test_unfinished_runs_are_left_out(study) -> None:
     half = study(
         **FEW, statuses={"standard quasi:0.2 1": "running", "co-teaching quasi:0.2 0": "failed"}

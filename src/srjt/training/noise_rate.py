@@ -314,9 +314,9 @@ def describe(estimate: NoiseEstimate, *, used: float | None) -> list[str]:
             f" {high:.0%}; trained as if 0%, because the short trainings have not learnt to tell"
             " the grades apart."
         ]
-    lowered = used is not None and used < estimate.rate
-    below_limit = used is not None and used < LARGEST_RATE
-    halved = lowered and below_limit and not estimate.identifiable
+    corrected = estimate.rate if used is None else used
+    lowered = corrected < estimate.rate
+    halved = lowered and not estimate.identifiable and corrected < LARGEST_RATE
     used_here = ""
     reason = ""
     if not estimate.identifiable:
@@ -324,7 +324,7 @@ def describe(estimate: NoiseEstimate, *, used: float | None) -> list[str]:
         if lowered:
             used_here = f"; they do not determine it, and the best guess is {estimate.rate:.2f}"
         if halved:
-            used_here += f", of which half is corrected ({used:.2f})"
+            used_here += f", of which half is corrected ({corrected:.2f})"
         reason = f"{estimate.reason[:1].upper()}{estimate.reason[1:].rstrip('.')}."
     rate = estimate.rate_text(".2f", interval="95 %")
     sentences = [
@@ -334,8 +334,8 @@ def describe(estimate: NoiseEstimate, *, used: float | None) -> list[str]:
     ]
     if lowered and not halved:
         sentences.append(
-            f"The matrix is used with a rate of {used:.2f}: more labels are taken to be right than"
-            " wrong."
+            f"The matrix is used with a rate of {corrected:.2f}: more labels are taken to be right"
+            " than wrong."
         )
     return [sentence for sentence in sentences if sentence]
 

@@ -125,6 +125,8 @@ def _over_epochs(
     **options: Any,
 ) -> canvas.CaptionedFigure | None:
     metrics = _finished(results, noise)
+    if set(metrics["epoch"]) <= {1}:  # nothing to follow, as with odds, which is fitted at once
+        return None
     pooled = results.facts["study"]["train"].get("convention") == "published-code"
     metrics = metrics.assign(x=metrics["epoch"])
     by = ("method", "fold", "seed", "x")
