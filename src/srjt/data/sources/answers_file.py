@@ -64,8 +64,8 @@ def with_answers(reading: ReadingsTable, path: Path) -> ReadingsTable:
     joined = join_names(frame[item].tolist(), names, wanted_in=str(path), known_in="the readings")
     if (joined < 0).all():
         raise SrjtError(
-            f"{path} has no {reading.columns.noun} that people have read, so nothing tells how often"
-            " its answers are right.",
+            f"{path} has no {reading.columns.noun} that people have read, so nothing tells how"
+            " often its answers are right.",
             code="no_match",
         )
     known = np.array([*names, ""], dtype=object)[joined]
