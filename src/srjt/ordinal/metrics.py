@@ -401,7 +401,7 @@ def draws_of_unequal(*sums: Floats, patients: ArrayLike) -> tuple[Floats, Floats
 
 
 def _student(degrees: Floats) -> Floats:
-    from scipy.special import stdtrit  # scipy.stats is twenty times slower to import
+    from scipy.special import stdtrit  # type: ignore[import-untyped]  # scipy.stats is slow to import
 
     return np.asarray(stdtrit(degrees, 0.975))
 
@@ -465,7 +465,7 @@ def percentile_tails(patients: ArrayLike, *, level: float = 0.95) -> Floats:
     >>> percentile_tails([5, 8, 30, 1000])[0].round(4).tolist()
     [0.0003, 0.0037, 0.0172, 0.0247]
     """
-    from scipy.special import ndtr, stdtrit  # type: ignore[import-untyped]  # scipy.stats is twenty times slower
+    from scipy.special import ndtr, stdtrit  # scipy.stats is twenty times slower
 
     n = np.maximum(
         np.asarray(patients, dtype=np.float64), 2
