@@ -99,6 +99,7 @@ PROMISES = (
         promised=0.95,
         printed_by=(
             "inference/compare.py: Difference.difference",
+            "ordinal/metrics.py: effective_counts",
             "ordinal/metrics.py: t_interval",
             "cli/predict.py: compare",
             "reports/demo.py: Learnt",

@@ -157,8 +157,7 @@ def _lost(constant: int, *, classes: int, metric: Purpose) -> Floats:
     off = np.abs(grade[:, None] - grade).astype(np.float64)
     if metric != "mae":
         off = np.minimum(off, 1.0)
-    lost: Floats = off - off[:, [constant]]
-    return lost
+    return np.asarray(off - off[:, [constant]])
 
 
 def _skewed_downwards(draws: Floats) -> float:

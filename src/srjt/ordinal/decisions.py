@@ -129,8 +129,8 @@ def proportion_interval(
         return Interval(share, 0.0, 1.0)
     residuals = np.bincount(owner, weights=w * (x - share), minlength=patients)
     # patients with many samples weigh more, so that fewer of them tell how much patients vary
-    weight = np.bincount(owner, weights=w, minlength=patients).astype(np.float64)
-    alike = max(float(effective_counts(weight)), 1.5)
+    weight = np.bincount(owner, weights=w, minlength=patients)
+    alike = max(float(effective_counts(weight.astype(np.float64))), 1.5)
     drawn = patients / (patients + 1) * float((residuals**2).sum()) / total**2
     variance = drawn * (alike + 1.0) / (alike - 1.0)  # as in ``t_interval``
     binomial = share * (1.0 - share)

@@ -401,8 +401,7 @@ def draws_of_unequal(*sums: Floats, patients: ArrayLike) -> tuple[Floats, Floats
 
 
 def _student(degrees: Floats) -> Floats:
-    # scipy.stats is twenty times slower to import
-    from scipy.special import stdtrit  # type: ignore[import-untyped]
+    from scipy.special import stdtrit  # type: ignore[import-untyped]  # scipy.stats is slow to import
 
     return np.asarray(stdtrit(degrees, 0.975))
 
