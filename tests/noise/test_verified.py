@@ -45,6 +45,8 @@ def test_repeated_values_of_a_patient_count_once() -> None:
     assert repetition(values, np.repeat(np.arange(50), 4)) == pytest.approx(4.0)
     assert repetition(values, np.arange(200)) == pytest.approx(1.0)
     assert repetition(np.zeros(5), np.arange(5)) == 1.0
+    # values of a patient that cancel out do not make labels worth more than they are
+    assert repetition(np.tile([0.0, 1.0], 50), np.repeat(np.arange(50), 2)) == 1.0
 
 
 def checked(true: np.ndarray, rows: np.ndarray, *, classes: int = 4) -> checks.Verified:
