@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from srjt.errors import Message, Option, few
 from srjt.notebook import HasPage
+from srjt.text import count_of
 
 if TYPE_CHECKING:
     from srjt.readers.readings import Readings
@@ -171,9 +172,16 @@ class ReadReport(HasPage):
     >>> data = srjt.data.from_arrays([[0.1], [0.2], [0.3]], [0, 1, None])
     >>> data.report.kind, len(data), data.report.problems[0].kind
     ('arrays', 2, 'missing-grade')
+    >>> data.report
+    <ReadReport: arrays, 1 problem>
     """
 
     kind: str = ""
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
     readings: Readings | None = None
+
+    def __repr__(self) -> str:
+        source = self.kind or "samples in memory"
+        found = count_of(len(self.problems), "problem") if self.problems else "no problems"
+        return f"<ReadReport: {source}, {found}>"
