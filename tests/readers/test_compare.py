@@ -12,7 +12,7 @@ from srjt.errors import SrjtError
 from srjt.ordinal.metrics import TOO_FEW, effective_counts, wrong_by
 from srjt.readers import Consensus, Readings, compare_network, consensus, next_readings
 from srjt.readers.agreement import ends, weighted_kappa
-from srjt.readers.network import distance_at_limit
+from srjt.readers.network import _Resampled, distance_at_limit
 from srjt.readers.next_readings import expected_gain
 from srjt.reports.aspects.readers import sentence
 
@@ -135,6 +135,15 @@ def test_a_network_that_never_errs_is_not_certain() -> None:
     assert network.difference.low < network.difference.value - 4 * 1e-3
     row = compare_network(readings, table[1], resamples=50).by_reader.set_index("reader").loc["r1"]
     assert row["difference"] - row["low"] == pytest.approx(3.8889 * _one_error(readings), rel=0.01)
+
+
+def test_copies_of_an_item_do_not_make_an_error_rarer() -> None:
+    """One error more is that of a patient, all of whose items are wrong together."""
+    _, true, table = make(items=40)
+    resampled = _Resampled(weights=np.ones((1, 40)), owner=np.arange(40), classes=4)
+    tables = resampled.tables(table[0], true, np.arange(40))
+    assert resampled.loss(tables) > 0
+    assert resampled.loss(4 * tables) == pytest.approx(resampled.loss(tables))
 
 
 def _one_error(readings: Readings) -> float:

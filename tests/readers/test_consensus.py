@@ -448,6 +448,10 @@ def test_of_two_readers_either_may_be_the_one_who_is_right() -> None:
     assert (rates <= high).all()
     differ = (grades[0] != grades[1]).mean()
     assert (high > differ).all()  # he may be wrong wherever they differ
+    right = np.eye(4, dtype=bool)
+    least, most = result.matrices_interval
+    assert (least[:, ~right] == 0).all()
+    assert (most[:, right] == 1).all()
     assert (
         result.error_interval[0] == 0 <= (result.grade != true).mean() <= result.error_interval[1]
     )
