@@ -537,8 +537,8 @@ def check_second(second: ArrayLike, labels: Ints, classes: int) -> Ints:
 # is a percentage in an audit and a setting (0.2) in a training.
 _PAIRED = (
     "The rate rests on {}: how often two readers of an image differ. Errors that all readers share"
-    " are not seen: they are taken to be as frequent as those of one reader, and in the interval at"
-    " most as frequent."
+    f" are not seen: they are taken to be {SHARED_ERRORS:g} times as frequent as those of one"
+    " reader, and in the interval at most as frequent."
 )
 _BY_GRADE = (
     "The rate assumes that errors depend on an image only through its true grade; if readers also"
