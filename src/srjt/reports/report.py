@@ -60,7 +60,17 @@ def report(
 def report(result: HasPage | Trained | Predictions) -> Page: ...
 
 
-def report(result: Any, **options: Any) -> list[Path] | Page:
+def report(
+    result: Any,
+    *,
+    out: str | Path | None = None,
+    figures: str | Path | None = None,
+    tables: str | Path | None = None,
+    metrics: Sequence[str] = PAPER_METRICS,
+    checklist: str | None = None,
+    also: Sequence[str | Path] = (),
+    without_ids: bool = False,
+) -> list[Path] | Page:
     """Make the page of a result, or write the folder of a study, a run or an audit as one
     self-contained HTML file.
 
@@ -103,27 +113,46 @@ def report(result: Any, **options: Any) -> list[Path] | Page:
     >>> page.save("plan.html")  # doctest: +SKIP
     """
     if isinstance(result, (str, os.PathLike)):
-        return _report_folder(Path(result), **options)
-    if options:
-        raise SrjtError(
-            Option(next(iter(options))),
-            " is for folders. To write the page of a result, use"
-            ' srjt.report(result).save("page.html").',
-            code="conflict",
+        return _report_folder(
+            Path(result),
+            out=out,
+            figures=figures,
+            tables=tables,
+            metrics=metrics,
+            checklist=checklist,
+            also=also,
+            without_ids=without_ids,
         )
+    given = {
+        "out": out is not None,
+        "figures": figures is not None,
+        "tables": tables is not None,
+        "metrics": metrics is not PAPER_METRICS,
+        "checklist": checklist is not None,
+        "also": bool(also),
+        "without_ids": without_ids,
+    }
+    for name, is_given in given.items():
+        if is_given:
+            raise SrjtError(
+                Option(name),
+                " is for folders. To write the page of a result, use"
+                ' srjt.report(result).save("page.html").',
+                code="conflict",
+            )
     return page_of(result)
 
 
 def _report_folder(
     folder: Path,
     *,
-    out: str | Path | None = None,
-    figures: str | Path | None = None,
-    tables: str | Path | None = None,
-    metrics: Sequence[str] = PAPER_METRICS,
-    checklist: str | None = None,
-    also: Sequence[str | Path] = (),
-    without_ids: bool = False,
+    out: str | Path | None,
+    figures: str | Path | None,
+    tables: str | Path | None,
+    metrics: Sequence[str],
+    checklist: str | None,
+    also: Sequence[str | Path],
+    without_ids: bool,
 ) -> list[Path]:
     """The folder as one HTML page; the files written."""
     path = folder / f"{checklist or 'report'}.html" if out is None else Path(out)
