@@ -50,7 +50,9 @@ VERIFIED = "srjt, 100 verified:method_options.grows_with=fit,method_options.co_l
 CHANGES = ("", ",augment=light", ",augment=strong")
 BEFORE = "srjt:method_options.grows_with=training,method_options.co_lambda=4"
 PEERS = (f"standard:{OPTIMISER}", f"co-teaching+ours:{OPTIMISER}", f"clean labels:{OPTIMISER}")
+SORD = f"sord:{OPTIMISER}"
 REAL = ("knee:quasi", "deepdrid:quasi", "acne:doctor", "appareal:vote")
+ONE_SIDED = ("knee:one-sided", "deepdrid:one-sided")
 FEW = (300, 1000)
 ALL = 0  # labels
 MOST_TESTED = 1000  # images
@@ -65,6 +67,7 @@ Plan = tuple[
 ]
 SEARCHED = (0, 1)  # folds
 HELD = (2, 3, 4)
+MORE_SEEDS = (1, 2)
 PLANS: dict[str, tuple[Plan, ...]] = {
     "try": ((("deepdrid:quasi",), (100,), (0,), (0,), (2,), (BEFORE, f"{FIT}10", PEERS[1])),),
     "try-estimates": (
@@ -145,6 +148,43 @@ PLANS: dict[str, tuple[Plan, ...]] = {
         (REAL[1:], (ALL,), HELD, (0,), (20,), (f"{FIT}10", BEFORE)),
         (REAL[1:], (ALL,), SEARCHED, (0,), (40,), (f"{FIT}10",)),
         (REAL, (300,), HELD, (0,), (40,), (PEERS[1], PEERS[0])),
+    ),
+    # more draws of the noise and of the networks for what ``confirm`` has settled
+    "power-1000": (
+        (REAL, (1000,), HELD, MORE_SEEDS, (40,), (f"{FIT}10", PEERS[0])),
+        (ONE_SIDED, (1000,), HELD, (0,), (40,), (f"{FIT}10", PEERS[0])),
+        (REAL, (1000,), HELD, MORE_SEEDS, (40,), (PEERS[1],)),
+        (REAL, (1000,), HELD, (0,), (40,), (f"{FIT}10", SORD)),
+        (REAL, (1000,), HELD, MORE_SEEDS, (40,), (SORD, PEERS[2])),
+    ),
+    "power-300": (
+        (REAL, (300,), HELD, (0,), (40,), (f"{FIT}10,batch_size=16", f"{PEERS[0]},batch_size=16")),
+        (
+            REAL,
+            (300,),
+            HELD,
+            MORE_SEEDS,
+            (40,),
+            (f"{FIT}10,batch_size=16", f"{PEERS[0]},batch_size=16"),
+        ),
+        (
+            ONE_SIDED,
+            (300,),
+            HELD,
+            (0,),
+            (40,),
+            (f"{FIT}10,batch_size=16", f"{PEERS[0]},batch_size=16"),
+        ),
+        (REAL, (300,), HELD, MORE_SEEDS, (40,), (f"{PEERS[1]},batch_size=16",)),
+        (REAL, (300,), HELD, (0,), (40,), (f"{SORD},batch_size=16",)),
+        (
+            REAL,
+            (300,),
+            HELD,
+            MORE_SEEDS,
+            (40,),
+            (f"{SORD},batch_size=16", f"{PEERS[2]},batch_size=16"),
+        ),
     ),
 }
 
