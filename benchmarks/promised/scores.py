@@ -361,6 +361,8 @@ def by_chance(setting: Setting, rng: np.random.Generator) -> Held:
         groups=sample.groups,
         resamples=RESAMPLES,
     )
+    if setting.one_grade:  # of no concern to sides
+        return {"beats-one-grade": float(gain.verdict == "better")}
     one, two = (score_intervals(side, setting.grades)["mae"] for side in (sample, other))
     apart = math.nan
     if math.isfinite(one.low) and math.isfinite(two.low):
