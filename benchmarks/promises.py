@@ -4,6 +4,8 @@ gets.
     python benchmarks/promises.py --quick                 # two settings of each, about a minute on two cores
     python benchmarks/promises.py                         # all; the numbers of docs/promises.md are written next
     python benchmarks/promises.py --only ranges-default   # one promise, or one simulation
+    python benchmarks/promises.py --only audits --settings "1–40 images" --jobs 16 --out part.csv
+    python benchmarks/promises.py --add part.csv          # their rows replace those that are stored
     python benchmarks/evidence/page.py                    # writes the table of docs/promises.md
 
 Each setting is simulated some hundred times (30 to 600, by how long a trial takes), or a third of
@@ -184,17 +186,35 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument(
         "--only", nargs="+", default=[], metavar="NAME", help="promises or simulations"
     )
+    parser.add_argument(
+        "--settings",
+        nargs="+",
+        default=[],
+        metavar="WORDS",
+        help="only settings that contain one of these, as the table writes them: '1–40 images'",
+    )
     parser.add_argument("--trials", type=int, help="of each setting")
     parser.add_argument(
         "--out", type=Path, help="a CSV file with a row for each promise, quantity and setting"
     )
     parser.add_argument("--resume", action="store_true", help="keep the settings that the file has")
+    parser.add_argument(
+        "--add",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="CSV",
+        help="no simulation: add files of --out",
+    )
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     asked = parser.parse_args(words)
     out = asked.out
     if out is None and not asked.quick and asked.trials is None:
         out = STORED
     stored = read(out) if out and out.exists() else empty()
+    if asked.add:
+        in_order(added(stored, [read(path) for path in asked.add])).to_csv(out, index=False)
+        return 0
     chosen = chosen_simulations(asked.only)
     tasks = []
     for simulation in chosen:
@@ -202,11 +222,13 @@ def main(words: list[str] | None = None) -> int:
             max(4, simulation.trials // 10) if asked.quick else simulation.trials
         )
         for setting in simulation.settings[: 2 if asked.quick else None]:
+            if asked.settings and not any(words in str(setting) for words in asked.settings):
+                continue
             same = (stored["simulation"] == simulation.name) & (stored["setting"] == str(setting))
             if not (asked.resume and same.any()):
                 stored = stored[~same]
                 tasks.append((simulation.name, setting, trials))
-    if asked.only == [] and not asked.resume and not asked.quick:
+    if not (asked.only or asked.settings or asked.resume or asked.quick):
         stored = empty()  # settings that are no longer in the grid
     found = stored
     for number, rows in enumerate(results_of(tasks, jobs=asked.jobs), 1):
@@ -220,6 +242,17 @@ def main(words: list[str] | None = None) -> int:
         names = asked_promises
     print("\n".join(printed(found[found["promise"].isin(names)])))
     return 0
+
+
+def added(stored: pd.DataFrame, parts: list[pd.DataFrame]) -> pd.DataFrame:
+    """The rows of a setting of a simulation replace those that were stored. Rows of settings that
+    are no longer in the grid go."""
+    place = ["simulation", "setting"]
+    for part in parts:
+        new = pd.MultiIndex.from_frame(part[place])
+        stored = pd.concat([stored[~pd.MultiIndex.from_frame(stored[place]).isin(new)], part])
+    grid = [(one.name, str(setting)) for one in SIMULATIONS for setting in one.settings]
+    return stored[pd.MultiIndex.from_frame(stored[place]).isin(grid)]
 
 
 def results_of(tasks: list[tuple[str, Setting, int]], *, jobs: int) -> Iterator[pd.DataFrame]:

@@ -343,3 +343,26 @@ def test_a_second_run_gives_the_same_and_resumes(
         SystemExit, match=r"There is no promise or simulation heads\. Known: coins, kept, level"
     ):
         promises.main(["--only", "heads"])
+
+
+@pytest.mark.usefixtures("toy")
+def test_parts_of_the_register_are_computed_apart_and_added(tmp_path: Path) -> None:
+    """As on several machines: each part replaces the rows of its settings, and no others."""
+    stored, parts = tmp_path / "stored.csv", []
+    promises.main(["--jobs", "1", "--trials", "30", "--out", str(stored)])
+    before = promises.read(stored)
+    for words in ("10 patients", "20 patients"):
+        parts.append(tmp_path / f"{words}.csv")
+        asked = ["--settings", words, "--trials", "20", "--out", str(parts[-1])]
+        promises.main(["--jobs", "1", *asked])
+        assert promises.read(parts[-1])["setting"].str.startswith(words).all()
+    promises.main(["--out", str(stored), "--add", str(parts[0])])
+    after = promises.read(stored)
+    new = after["setting"].str.startswith("10 patients")
+    assert len(after) == len(before)
+    assert after[new]["trials"].isin([20, 40]).all()
+    same = after[~new].reset_index(drop=True)
+    old = before[~before["setting"].str.startswith("10 patients")].reset_index(drop=True)
+    pd.testing.assert_frame_equal(same, old)
+    promises.main(["--out", str(stored), "--add", *map(str, parts)])
+    assert promises.read(stored)["trials"].isin([20, 40]).all()

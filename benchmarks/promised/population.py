@@ -58,6 +58,7 @@ class Setting:
     readers: int = 0
     large: int = 0  # so many patients have LARGE images
     far: float = 0.0  # this share of the images the network sees upside down
+    one_grade: int = 0  # so many patients, on average, have the lowest grade; 0: as many as others
 
     def __str__(self) -> str:
         images = {0: "1–40 images", 1: "1 image"}.get(self.images, f"{self.images} images")
@@ -69,6 +70,7 @@ class Setting:
             else "",
             f"{self.large} of them × {LARGE} images" if self.large else "",
             f"{self.grades} grades{' (some rare)' if self.rare else ''}" if self.grades else "",
+            f"{self.one_grade} with the one grade" if self.one_grade else "",
             f"{self.network} network" if self.network else "",
             f"{self.far:.0%} far errors" if self.far else "",
             f"{self.rate:.0%} wrong{wrong}" if self.rate else "",
@@ -83,6 +85,9 @@ class Setting:
     @property
     def shares(self) -> Floats:
         """(C,) of the true grades."""
+        if self.one_grade:
+            lowest = self.one_grade / self.patients
+            return np.append(lowest, np.full(self.grades - 1, (1.0 - lowest) / (self.grades - 1)))
         weights = np.geomspace(1.0, RAREST if self.rare else 1.0, self.grades)
         return np.asarray(weights / weights.sum())
 

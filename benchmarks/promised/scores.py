@@ -361,6 +361,8 @@ def by_chance(setting: Setting, rng: np.random.Generator) -> Held:
         groups=sample.groups,
         resamples=RESAMPLES,
     )
+    if setting.one_grade:  # of no concern to sides
+        return {"beats-one-grade": float(gain.verdict == "better")}
     one, two = (score_intervals(side, setting.grades)["mae"] for side in (sample, other))
     apart = math.nan
     if math.isfinite(one.low) and math.isfinite(two.low):
@@ -371,9 +373,17 @@ def by_chance(setting: Setting, rng: np.random.Generator) -> Held:
 def _no_better(
     setting: Setting, sample: Sample, rng: np.random.Generator
 ) -> tuple[Ints, Ints, Floats]:
-    """True grades, answers and the counts of training labels: answers at random; or all right, but
-    for rare errors by as many grades as there are, which cost what the rest gains over always the
-    lowest grade."""
+    """True grades, answers and the counts of training labels.
+
+    Answers at random; or right image by image as often as the lowest grade, which few patients have
+    and then in most of their images, so that many gain a little and few lose much; or all right,
+    but for rare errors by as many grades as there are, which cost what the rest gains over always
+    the lowest grade.
+    """
+    if setting.one_grade:
+        other = (sample.true + rng.integers(1, setting.grades, size=len(sample))) % setting.grades
+        right = rng.random(len(sample)) < setting.shares[0]
+        return sample.true, np.where(right, sample.true, other), np.eye(setting.grades)[0]
     if not setting.far:
         return (
             sample.true,

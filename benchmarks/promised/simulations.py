@@ -211,6 +211,21 @@ EQUAL = (
     Setting(patients=300, grades=10, images=4),
     Setting(patients=50, network="nearly perfect", far=0.02),
 )
+EQUAL += (  # where the verdict hangs on few patients: those with the one grade
+    Setting(network="", patients=60, images=4, grades=10, one_grade=6),
+    Setting(network="", patients=30, images=4, grades=10, one_grade=3),
+    *(
+        Setting(network="", patients=patients, images=4, grades=grades, one_grade=few)
+        for grades in (4, 10)
+        for patients in (30, 60, 100)
+        for few in (3, 6, 9)
+        if (grades, patients, few) not in ((10, 60, 6), (10, 30, 3))
+    ),
+    Setting(network="", patients=60, grades=10, one_grade=6),
+    Setting(network="", patients=60, images=20, grades=10, one_grade=6),
+    Setting(network="", patients=60, images=0, grades=10, one_grade=6),
+    Setting(network="", patients=15, images=4, one_grade=4),
+)
 UNION = (
     Setting(patients=50, images=0),
     Setting(patients=60, images=20, rare=True),

@@ -29,6 +29,7 @@ from srjt.auditing.verification import (
 )
 from srjt.data import read
 from srjt.noise.drawing import draw_by_doubt
+from srjt.noise.verified import exact_interval
 
 
 @pytest.fixture(scope="module")
@@ -265,6 +266,8 @@ def test_the_summary_weights_too() -> None:
     found = verified_summary(np.array([1.0, 0.0, 0.0]), np.array([1.0, 2.0, 1.0]))
     assert found["rate"] == 0.25
     assert found["by_doubt"]
+    # Kish's size: (1 + 2 + 1)² / (1 + 4 + 1) labels
+    assert found["interval"] == pytest.approx(exact_interval(0.25, 16 / 6))
     shares = [{"grade": "Mayo 0", "labels": 3, "wrong": 1, "rate": 0.25, "interval": [0.1, 0.9]}]
     read_back = _Verified.model_validate(json.loads(json.dumps(found | {"grades": shares})))
     assert (read_back.rate, read_back.grades[0].wrong) == (0.25, 1)

@@ -311,3 +311,21 @@ def test_the_highest_grades_of_patients_are_inferred_from_noisy_labels(
         pooled = ValidationLabels(samples=300, basis="inferred", noise_rate=0.2)
         assert validation_labels(run, per=("patient",)) == pooled
         assert validation_labels(run).noise_rate == 0.2
+
+
+def test_the_accuracy_of_kept_answers_is_known_by_patients() -> None:
+    right = np.arange(30) % 5 > 0
+    labels = np.where(right, 0, 1)
+
+    def kept(copies: int) -> Any:
+        own = np.repeat(labels, copies)
+        answers = Answers(
+            probabilities=np.tile([0.9, 0.1], (len(own), 1)),
+            grades=np.zeros(len(own), int),
+            labels=own,
+            groups=np.repeat(np.arange(30), copies).astype(str).tolist(),
+        )
+        judging: Any = SimpleNamespace(answers=answers)
+        return DoubtRule(refer=None, share=0.2, cut=0.7).judge(judging).kept["accuracy"]
+
+    assert kept(6) == pytest.approx(kept(1))

@@ -327,3 +327,22 @@ def test_evaluate_by_columns(run: Trained, features: Manifest) -> None:
     assert [group.name for group in per.subgroups.groups] == ["(several)"]
     slugs = [section.slug for section in srjt.report(found).sections]
     assert "subgroups" in slugs
+
+
+def test_the_coverage_of_a_group_is_that_of_a_random_image_of_a_patient() -> None:
+    """Ten patients with one image that is in its range, ten with nine that are not."""
+    images = np.tile([1, 9], 20)
+    owner = np.repeat(np.arange(40), images)
+    inside = (images[owner] == 1).astype(np.int64)
+    labels = np.zeros(len(owner), int)
+    answers = Answers(
+        probabilities=np.eye(2)[labels] * 0.8 + 0.1,
+        grades=labels,
+        labels=labels,
+        groups=owner.astype(str).tolist(),
+        ranges=(1 - inside, np.ones(len(owner), int)),
+    )
+    table = pd.DataFrame({"site": np.where(owner < 20, "a", "b")})
+    found = judge_subgroups(answers, [group_by(table, "site")], resamples=20)
+    for group in found.groups:
+        assert group.scores["coverage"].value == pytest.approx(0.5)

@@ -11,6 +11,7 @@ from scipy.stats import t as student  # type: ignore[import-untyped]
 import srjt
 from reports.page_text import all_sections
 from srjt.data import Manifest
+from srjt.inference import true_scores as estimating
 from srjt.inference.answers import Answers
 from srjt.inference.aspects.referral import ReferralRule, ThresholdOrigin
 from srjt.inference.true_scores import true_scores
@@ -322,3 +323,45 @@ def test_an_evaluation_says_what_is_known_of_the_true_grades(
     assert by_part.true_scores.verified == len(test) // 2
     assert {"sensitivity", "specificity"} < by_part.true_scores.scores.keys()
     assert srjt.evaluate(run, verified, resamples=20, per="patient").true_scores is None
+
+
+def test_each_estimated_factor_takes_a_degree_of_freedom(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guesses that are all the same, and factors with the same sum: only their number differs, and
+    the variance grows by n / (n − J) of n patients."""
+    true, label, answer = images()
+    some = np.random.default_rng(0).permutation(len(true))[:40]
+    verified = np.full(len(true), -1)
+    verified[some] = true[some]
+    one_hot = np.eye(3)[label]
+    monkeypatch.setattr(estimating, "_guesses", lambda *_: np.stack([one_hot] * 3))
+    squares = []
+    for factors in ([0.6, 0.0, 0.0], [0.3, 0.3, 0.0], [0.2, 0.2, 0.2]):
+        monkeypatch.setattr(estimating, "_factors", lambda *_, own=factors: np.array(own))
+        _, low, high = judged(answer, label, verified=verified).scores["mae"]
+        squares.append(((high - low) / 2) ** 2)
+    first, second, third = (40 / (40 - number) for number in (1, 2, 3))
+    ratio = (squares[2] - squares[1]) / (squares[1] - squares[0])
+    assert ratio == pytest.approx((third - second) / (second - first))
+
+
+def test_a_few_draws_have_students_interval_of_their_number() -> None:
+    drawn = np.random.default_rng(0).normal(size=40)
+    value, low, high = estimating._normal(np.array([0.0, *drawn]), 1000)
+    half = student.ppf(0.975, 39) * drawn.std(ddof=1) * (1000 / 999) ** 0.5
+    assert (value, low, high) == pytest.approx((0.0, -half, half))
+    _, low, _ = estimating._normal(np.array([0.0, *drawn]), 12)
+    assert -low == pytest.approx(student.ppf(0.975, 11) * drawn.std(ddof=1) * (12 / 11) ** 0.5)
+
+
+def test_an_added_answer_weighs_as_many_images_as_a_patient_repeats() -> None:
+    _, label, answer = images()
+    few = np.random.default_rng(0).permutation(len(label))[:60]
+    bounds = given_noise(np.eye(3), np.bincount(label) / len(label))  # labels that are right
+    how: dict[str, Any] = {"noise": bounds, "resamples": 50}
+    names = np.arange(60).astype(str)
+    once = judged(answer[few], label[few], groups=names.tolist(), **how)
+    five = np.repeat(few, 5)
+    often = judged(answer[five], label[five], groups=np.repeat(names, 5).tolist(), **how)
+    for name in ("mae", "accuracy", "recall_0"):
+        same = pytest.approx(tuple(once.alike[name]))
+        assert tuple(often.alike[name]) == same, name

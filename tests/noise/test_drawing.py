@@ -5,6 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
+from scipy.special import stdtrit
 
 from srjt.errors import SrjtError
 from srjt.noise import verified as checks
@@ -252,3 +253,19 @@ def test_the_estimate_says_how_verified_labels_were_drawn() -> None:
     assert found.rate_interval[0] <= (label != true).mean() <= found.rate_interval[1]
     assert len(found.verified_shares) == 3
     assert type(found).from_dict(found.to_dict()).verified_shares == found.verified_shares
+
+
+def test_a_plan_for_few_labels_reckons_with_those_that_are_left() -> None:
+    """Sixty labels of equal doubt: by hand, with the variance of a mean without replacement and
+    half a rare error of it."""
+    labels, doubt = 60, 0.1
+
+    def half_width(drawn: int) -> float:
+        left = (1 - drawn / labels) / drawn
+        variance = doubt * (1 - doubt) * left + 0.5 * left / drawn
+        worth = doubt * (1 - doubt) / variance
+        interval = wilson_interval(doubt, worth, quantile=float(stdtrit(drawn, 0.975)))
+        return float(interval[1] - interval[0]) / 2
+
+    by_hand = next(drawn for drawn in range(1, labels) if half_width(drawn) <= 0.05)
+    assert labels_needed([doubt] * labels, within=0.05) == by_hand

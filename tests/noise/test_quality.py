@@ -401,3 +401,28 @@ def test_many_images_of_one_patient_and_bad_input() -> None:
     many = np.zeros(20_000, dtype=int)
     matrix = np.array([[0.6, 0.4], [0.4, 0.6]])
     assert judging.highest_grade_weights(many, many, matrix) is None
+
+
+def test_few_agreements_do_not_make_a_suggestion_certain() -> None:
+    """A hundred labels that are all as the networks say, for certain: one disagreement more among
+    the others is reckoned with."""
+    said = np.tile([1.0, 0.0], (100, 1))
+    share = suggestion_shares(
+        np.zeros(100, int), said, np.zeros(100), estimate=judged(0.001, verified=50)
+    )
+    others = 100 - 100 / judging._PARTS
+    assert share == pytest.approx(np.full(100, others * 0.001 / 0.999), rel=1e-3)
+
+
+def test_the_labels_of_an_image_each_count_once() -> None:
+    """Bayes' rule by hand: p(x) · P[:, first label] · P[:, second label]."""
+    matrix = np.array([[0.8, 0.15, 0.05], [0.2, 0.6, 0.2], [0.05, 0.25, 0.7]])
+    image = np.array([0.5, 0.3, 0.2])
+    pair = [0, 2]
+    one_by_one = np.stack([image * matrix[:, label] for label in pair])
+    one_by_one /= one_by_one.sum(axis=1, keepdims=True)
+    both = image * matrix[:, 0] * matrix[:, 2]
+    found = judging._joint(one_by_one, matrix.T[pair])
+    assert found == pytest.approx(both / both.sum(), abs=0.02)  # the mean of two that agree
+    alone = judging._joint(one_by_one[[0, 0]], np.stack([matrix[:, 2]] * 2))
+    assert alone == pytest.approx(both / both.sum())

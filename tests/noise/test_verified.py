@@ -4,7 +4,7 @@ good one."""
 import numpy as np
 import pytest
 from scipy.optimize import brentq
-from scipy.stats import t
+from scipy.stats import betabinom, t
 
 from srjt.errors import SrjtError
 from srjt.noise import corrupt, transition_matrix, verified as checks
@@ -278,3 +278,33 @@ def test_no_wrong_label_among_the_verified_leaves_an_order() -> None:
     assert rate == 0.0
     assert (1 - quality).sum() == pytest.approx(0.5)
     assert quality[label != true].mean() < quality[label == true].mean()
+
+
+def test_the_lower_bound_is_never_above_the_rate() -> None:
+    """Two of two are wrong, and the model suspects none: its rate is moved to the lower end of the
+    two-sided interval, below the one-sided bound."""
+    wrong = np.arange(200) < 2
+    found = two_grades(wrong.astype(int), np.full(200, 0.01), np.arange(2))
+    assert found.rate == pytest.approx(exact_interval(1.0, 2)[0], abs=0.01)
+    assert found.lower_bound == found.rate < exact_interval(1.0, 2, confidence=0.9)[0]
+
+
+def test_the_model_counts_as_much_as_the_verified_labels_agree_with_it() -> None:
+    """The model says that a tenth of both labels is wrong; of the verified ones it is 20 of 40 and
+    one of 40. The mean over its strengths, by the likelihood of beta-binomials, by hand."""
+    labels = np.repeat([0, 1], 500)
+    posterior = np.where(labels[:, None] == np.arange(2), 0.9, 0.1)
+    rows = np.concatenate([np.arange(40), 500 + np.arange(40)])
+    true = np.concatenate([np.repeat([1, 0], 20), np.repeat([0, 1], [1, 39])])
+    known = checks.Verified(rows=rows, true=true, probability=np.full(80, 0.08))
+    right, wrong = np.array([450.5, 50.5]) / 501
+    likelihood, shares = [], []
+    for strength in 2.0 ** np.arange(-2, 11):
+        law = betabinom(40, strength * wrong, strength * right)
+        likelihood.append(law.pmf(20) * law.pmf(1))
+        shares.append((np.array([20, 1]) + strength * wrong) / (40 + strength))
+    first, second = np.average(shares, axis=0, weights=likelihood)
+    assert first / second > 8  # all strengths alike: 3
+    joint = checks._joint(labels, posterior, known, rate=0.2)
+    assert joint[1, 0] == pytest.approx(0.2 * first / (first + second))
+    assert joint[0, 1] == pytest.approx(0.2 * second / (first + second))

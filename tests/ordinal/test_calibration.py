@@ -250,6 +250,30 @@ def test_negative_weights_beyond_the_threshold_count() -> None:
     assert range_threshold(scores, weights, coverage=0.6) == 0.1
 
 
+@pytest.mark.parametrize("negative", [False, True])
+def test_the_threshold_against_its_definition(negative: bool) -> None:
+    """Weights of several grades, ties, patients with several images: A_1(q) + … + A_G(q) from the
+    threshold on is at least the coverage of the sum of all weights and of a new patient, of whom
+    it loses most: the coverage of its weights, and all that are negative."""
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        patient = np.unique(rng.integers(0, 12, 20), return_inverse=True)[1]
+        images = np.bincount(patient)[patient]
+        scores = rng.integers(0, 8, (20, 3)) / 8
+        weights = rng.normal(0.5, 0.5, (20, 3)) if negative else rng.random((20, 3))
+        coverage = float(rng.choice([0.5, 0.8, 0.9]))
+        lost = coverage * weights.sum(axis=1) + np.where(weights < 0, -weights, 0.0).sum(axis=1)
+        need = coverage * (weights.sum(axis=1) / images).sum() + max(lost.max(), coverage)
+        threshold = np.inf
+        for one in np.unique(scores)[::-1]:
+            inside = np.where(scores <= one, weights, 0.0).sum(axis=1)
+            if (inside / images).sum() < need - 1e-9:
+                break
+            threshold = one
+        found = range_threshold(scores, weights, coverage=coverage, groups=patient.astype(str))
+        assert found == threshold
+
+
 def test_the_widest_threshold_is_that_of_the_worst_combination() -> None:
     """By trying all: of each of three parts the weights are those of one of two candidates."""
     rng = np.random.default_rng(1)

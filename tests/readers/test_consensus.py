@@ -12,6 +12,7 @@ import srjt
 from fixtures.reader_tables import readings_of
 from srjt.errors import SrjtError
 from srjt.readers import Readings, consensus, intervals, model, variants
+from srjt.readers.consensus import _errors, with_shared_errors
 from srjt.readers.intervals import _Resampled, design_effect
 from srjt.readers.model import item_states
 from srjt.readers.readings import evidence_of
@@ -362,9 +363,13 @@ def test_independent_repeats_are_other_readings() -> None:
     assert types[0] == pytest.approx(crowd / crowd.sum())
 
 
-def test_resampling_gives_the_variance_of_a_share() -> None:
+@pytest.mark.parametrize("most", [5000, 60], ids=["all items", "some items"])
+def test_resampling_gives_the_variance_of_a_share(
+    monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
     """Where the truth is known, the share of wrong readings p of n patients has the variance p(1 −
-    p)/n, however many images of a patient say the same."""
+    p)/n, however many images of a patient say the same, and however few are drawn."""
+    monkeypatch.setattr(intervals, "_MOST_ITEMS", most)
     rng, readers, patients, wrong = np.random.default_rng(0), 20, 200, 0.2
     true = rng.integers(0, 2, size=patients)
     said = np.where(rng.random((readers, patients)) < wrong, 1 - true, true)
@@ -585,3 +590,49 @@ def test_the_doubt_of_readers_of_whom_nothing_is_known_is_not_averaged_away() ->
     )
     widths = [np.diff(one.overall_noise_rate_interval)[0] for one in (known, unknown)]
     assert widths[1] > 1.2 * widths[0]
+
+
+def test_an_unsure_grade_counts_by_its_square() -> None:
+    """A reader whose type is certain: the variance is that of a Dirichlet distribution after as
+    many readings as the squared probabilities of the true grade sum up to."""
+    found = alone(make(items=60)[0])
+    evidence = found.variants.evidence
+    fit = min(found.variants.fits, key=lambda one: one.strength)  # others hardly deviate
+    types = np.zeros((evidence.readers, len(fit.family.bias)))
+    types[:, 0] = 1.0
+    _, variance, *_ = intervals._moments(evidence, fit, np.ones(evidence.readers), types)
+    said = np.asarray(evidence.said.todense()).reshape(-1, evidence.readers, evidence.classes)
+    size = np.einsum("irj,ic->rc", said, fit.posterior**2)
+    expected = fit.by_grade * (1 - fit.by_grade) * fit.deviation(size)[:, :, None]
+    assert variance == pytest.approx(expected)
+
+
+def test_shared_errors_are_in_the_interval_of_all_readings() -> None:
+    """One reader who errs in at most a fifth: what misleads all adds as much, 1 − 0.8²."""
+    matrix = np.array([[[0.9, 0.1], [0.1, 0.9]]])
+    own = intervals.ReaderIntervals(
+        matrices=matrix,
+        matrices_interval=np.stack([matrix - 0.05, matrix + 0.05]),
+        bias=np.zeros(1),
+        bias_interval=np.zeros((2, 1)),
+        spread=np.ones(1),
+        noise_rate=np.array([0.1]),
+        noise_rate_interval=np.array([[0.05], [0.3]]),
+        overall_noise_rate=0.1,
+        overall_noise_rate_interval=(0.05, 0.2),
+    )
+    found = with_shared_errors(own, np.array([0.5, 0.5]), share=np.ones(1), amount=1.0)
+    assert found.overall_noise_rate_interval == pytest.approx((0.05, 0.36))
+    assert found.noise_rate_interval[:, 0] == pytest.approx([0.05, 1 - 0.7 * 0.8])
+    assert found.overall_noise_rate == pytest.approx(1 - (0.9 * 0.9 + 0.1 * 0.1))
+
+
+def test_of_pairs_the_one_who_differs_most_may_be_the_one_who_is_wrong() -> None:
+    rng = np.random.default_rng(0)
+    true = rng.integers(0, 4, size=300)
+    grades = [off_by_one(true, rng.random(300) < wrong, rng) for wrong in (0.02, 0.02, 0.4)]
+    readings = read(*grades, pairs=[(0, 1), (0, 1), (0, 1), (1, 2)])
+    result = alone(readings)
+    differ = result.variants.evidence.disagreement()[0]
+    assert differ[2] > 0.3 > differ[:2].max()
+    assert _errors(result.variants, result.grade)[1] >= differ[2]

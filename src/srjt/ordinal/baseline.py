@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from srjt.ordinal import Purpose, metrics
-from srjt.ordinal.metrics import METRICS, TOO_FEW, Floats, Interval
+from srjt.ordinal.metrics import METRICS, TOO_FEW, Floats
 
 Verdict = Literal["better", "not better", "unclear", "unknown"]
 
@@ -85,10 +85,9 @@ def gain_over_one_grade(
     """The gain of predicted grades over one grade for all of the same samples, with its interval
     over patients.
 
-    The same draws of patients serve both, so that the difference is paired; its interval is
-    Student's (see ``srjt.ordinal.metrics.t_interval``) with the effective patients, of which fewer
-    than ten show nothing. The interval allows for one more error, by as many grades as there are,
-    and for patients who lose much and may be missing (``_skewed_downwards``).
+    The same draws of patients serve both, so that the difference is paired. Each draw has one
+    patient more, who loses as much as one can: where few patients lose, the next one may. Fewer
+    than ten effective patients show nothing.
 
     Parameters
     ----------
@@ -115,61 +114,76 @@ def gain_over_one_grade(
     """
     judged = np.asarray(labels, dtype=np.int64)
     classes = len(np.asarray(training_counts))
-    constant = np.full(len(judged), one_grade(training_counts, metric))
-    scores, naive = (
-        metrics.resampled_metrics(
-            judged,
-            answers,
-            num_classes=classes,
-            groups=groups,
-            metrics=[metric],
-            resamples=max(resamples, 1),
-        )[metric]
-        for answers in (grades, constant)
-    )
-    gain = Gain(metric=metric, score=float(scores[0]), naive=float(naive[0]))
-    if metric == "qwk":  # not defined where all labels are equal
-        naive = np.zeros_like(naive)
-        gain = gain._replace(naive=0.0)
-    patients = metrics.effective_patients(metrics.patient_codes(groups, len(judged)))
-    patients = int(patients + 1e-9)
-    if resamples < 2 or patients < TOO_FEW:
-        return gain
-    sign = -1.0 if METRICS[metric].lower_is_better else 1.0
+    constant = one_grade(training_counts, metric)
     by_patient = metrics.patient_tables(judged, grades, num_classes=classes, groups=groups)
-    # a rare error by many grades may not have occurred, and would cost what many right answers gain
-    lost = _lost(one_grade(training_counts, metric), classes=classes, metric=metric)
-    more = metrics.one_error_more(by_patient, metrics=[metric], farthest=True, worth=lost)[metric]
-    difference = sign * (scores - naive)
-    interval: Interval = metrics.t_interval(difference, patients=patients, added=more**2)[0]
-    return gain._replace(
-        low=interval.low - _skewed_downwards(difference[1:]) * (interval.value - interval.low)
+    total = by_patient.sum(axis=0, keepdims=True)
+    gain = Gain(
+        metric=metric,
+        score=float(METRICS[metric].function(total)[0]),
+        naive=float(_of_one_grade(total, constant, metric)[0]),
     )
+    patients = metrics.effective_patients(metrics.patient_codes(groups, len(judged)))
+    if resamples < 2 or patients + 1e-9 < TOO_FEW:
+        return gain
+    low = _lowest(by_patient, constant, metric, patients=patients, resamples=resamples)
+    return gain._replace(low=min(low, gain.value))
+
+
+def _of_one_grade(tables: Floats, constant: int, metric: Purpose) -> Floats:
+    """(n,) the metric of one grade for all samples of each table (n, C, C)."""
+    if metric == "qwk":  # not defined where all labels are equal
+        return np.zeros(len(tables))
+    answers = np.zeros_like(tables)
+    answers[:, :, constant] = tables.sum(axis=2)
+    return METRICS[metric].function(answers)
+
+
+def _lowest(
+    by_patient: Floats, constant: int, metric: Purpose, *, patients: float, resamples: int
+) -> float:
+    """The lower end of the 95 % interval of the gain: the higher of two ends.
+
+    Each is a percentile of draws of the patients with exponential weights, and of one patient more
+    whose answers lose as much as one can. If this one is as large as the largest patient, that is
+    Gaffke's bound for a mean (Mathematical Methods of Statistics 2005, 14(4)), which for 0 and 1 is
+    Clopper and Pearson's. Where patients have many images, it asks for much. So the other end has a
+    patient who loses as many images as are worth an independent one, or as the patient who loses
+    most; as these are estimates, its percentile is farther out (``percentile_tails``).
+
+    A normal interval would be too high where few patients lose much: a sample that has missed them
+    has a higher mean and a smaller deviation, both at once.
+    """
+    lost = _lost(constant, classes=by_patient.shape[-1], metric=metric)
+    images = by_patient.sum(axis=(1, 2))
+    most = float((by_patient * lost).sum(axis=(1, 2)).max()) / lost.max()
+    together = max(metrics.images_worth_one(by_patient, lost, images), most)
+    total = by_patient.sum(axis=0)
+    worst = (lost == lost.max()).astype(np.float64)
+    if metric == "qwk":  # as of the samples that there are: one grade alone would be no agreement
+        share = total.sum(axis=1, keepdims=True) / total.sum()
+        worst = share * metrics.wrong_by(len(total), len(total))
+    drawn = metrics.resampled_tables(by_patient, resamples=resamples, seed=0)[1:]
+    rng = np.random.Generator(np.random.PCG64([0, 1]))
+    # the weights of a draw were divided by their mean: so is that of the patient more
+    mean = rng.standard_gamma(len(by_patient), resamples) / len(by_patient)
+    weight = rng.standard_exponential(resamples) / mean
+    more = weight[:, None, None] * worst / worst.sum()
+    sign = -1.0 if METRICS[metric].lower_is_better else 1.0
+    ends = []
+    for size, tail in (
+        (together, float(metrics.percentile_tails(patients)[0])),
+        (float(images.max()), 0.025),
+    ):
+        tables = drawn + size * more
+        gains = METRICS[metric].function(tables) - _of_one_grade(tables, constant, metric)
+        ends.append(float(np.nanquantile(sign * gains, tail)))
+    return max(ends)
 
 
 def _lost(constant: int, *, classes: int, metric: Purpose) -> Floats:
-    """(C, C) by how much each answer is worse than one grade for all.
-
-    Images of a patient that all have this one grade are lost together, although the answers may be
-    wrong one by one.
-    """
+    """(C, C) by how much each answer is worse than one grade for all."""
     grade = np.arange(classes)
     off = np.abs(grade[:, None] - grade).astype(np.float64)
     if metric != "mae":
         off = np.minimum(off, 1.0)
     return np.asarray(off - off[:, [constant]])
-
-
-def _skewed_downwards(draws: Floats) -> float:
-    """By how much Student's lower end of a mean is too high, in half-widths, from its draws.
-
-    If few patients lose much, a sample without them has a higher mean and a smaller deviation, both
-    at once. Johnson (JASA 1978, 73) corrects t by γ (2 t² + 1) / (6 √n) for patients of skewness γ;
-    the draws, by exponential weights, have the skewness 2 γ / √n.
-    """
-    known = draws[np.isfinite(draws)]
-    deviation = float(known.std())
-    if deviation == 0.0:
-        return 0.0
-    skewness = float((((known - known.mean()) / deviation) ** 3).mean())
-    return max(0.0, -skewness) / 2.0 * (2.0 * 1.96 + 1.0 / 1.96) / 6.0

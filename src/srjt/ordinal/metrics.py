@@ -696,26 +696,21 @@ def one_error_more(
     by_patient: Floats,
     *,
     metrics: Iterable[str] = tuple(METRICS),
-    farthest: bool = False,
-    worth: ArrayLike | None = None,
 ) -> dict[str, float]:
     """By how much one more error changes each metric, of samples with the grades that there are.
 
     The error weighs as much as in ``score_draws``. Its square is the variance that an error has
     which may occur, and has not. by_patient: (G, C, C) the confusion matrix of each patient.
-    farthest: the error is by as many grades as there are. worth: (C, C) what decides how many
-    images it weighs, if not whether an answer is wrong.
     """
     classes = by_patient.shape[-1]
     total = by_patient.sum(axis=0)
     grade = np.arange(classes)
-    value = grade[:, None] != grade if worth is None else worth
-    weight = images_worth_one(by_patient, value, by_patient.sum(axis=(1, 2)))
+    weight = images_worth_one(by_patient, grade[:, None] != grade, by_patient.sum(axis=(1, 2)))
     share = total.sum(axis=1, keepdims=True) / total.sum()
     changes = {}
     for name in metrics:
         metric = METRICS[name]
-        wrong = wrong_by(classes if farthest else metric.error, classes)
+        wrong = wrong_by(metric.error, classes)
         both = np.stack([total, total + weight * share * wrong])
         before, after = metric.function(both)
         changes[name] = float(after - before) if math.isfinite(before) else 0.0
