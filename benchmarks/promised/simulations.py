@@ -377,6 +377,13 @@ SIMULATIONS = (
         settings=READERS,
     ),
     Simulation(
+        name="reader-plans",
+        promises=("reader-plan",),
+        trial=readers.planned,
+        trials=200,
+        settings=READERS,
+    ),
+    Simulation(
         name="repeats",
         promises=("repeats",),
         trial=readers.read_again,
