@@ -113,8 +113,8 @@ def next_readings(
         )
     ]
     if unread and goal != "model":  # of these, the model's answers are not known
-        known = len(readings.items)
-        new = np.arange(known, known + min(len(unread), count))
+        first = len(readings.items)
+        new = np.arange(first, first + min(len(unread), count))
         parts = _parts(consensus, None, new_reader=new_reader)
         of_new = np.tile(_gain(consensus, parts, goal=goal, new_reader=new_reader), (len(new), 1))
         place, by = np.indices(of_new.shape).reshape(2, -1)
