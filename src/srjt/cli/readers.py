@@ -154,11 +154,14 @@ def readers(
         )
     source = table.name if study is None else study.source
     located = None
+    unmade = 0
     if out is not None:
         if study is None:
             located = readers_folder.located_images(loaded, images or table.parent)
         else:
             located = [study.images.get(name) or name for name in readings.items]
+        if study is not None and worklist is not None and out == table:
+            unmade = len(left_to_read(out))
         about: dict[str, Any] = {"source": source, "images": located, "worklist": worklist}
         readers_folder.write_readers_folder(
             out,
@@ -180,6 +183,11 @@ def readers(
         return
     print_line(f"Page: {out / 'report.html'}; the consensus: {out / 'consensus.csv'}")
     if worklist is not None and len(worklist):
+        if unmade:
+            print_line(
+                f"The worklist before still had {count_of(unmade, 'reading')}; the new one replaces"
+                " it."
+            )
         shown = [*(located or ()), *(() if study is None else study.unread["image"])]
         _tell_worklist(out, worklist, shown)
     elif study is not None:

@@ -13,9 +13,6 @@ from srjt.reports.table import between, data_table
 
 def notes_of(plan: ReaderPlan) -> Iterator[str]:
     """What the numbers rest on."""
-    low, high = plan.plausible
-    pilot = count_of(plan.pilot, plan.noun)
-    yield f"The {pilot} so far tell this number roughly: {low:,} to {high:,} are plausible."
     if plan.reason:
         yield plan.reason
 
@@ -41,7 +38,7 @@ def reader_plan_page(plan: ReaderPlan) -> Page:
     widths = data_table(
         plan.table.rename(columns={"half_width": "± half-width", "items": f"{plan.noun}s"}),
         title="",
-        caption="The half-width falls about as the root of the number rises.",
+        caption=f"About four times as many {plan.noun}s halve the half-width.",
         formats={"± half-width": ".3g"},
         slug="plan",
     )
@@ -54,14 +51,16 @@ def reader_plan_page(plan: ReaderPlan) -> Page:
             shown,
             title=f"Readings of each {plan.noun}",
             caption=(
-                "By the model, for the consensus of as many readers like these. The range goes from"
-                " no errors that all readers share to as many as one reader makes alone."
+                "The model expects this share of wrong grades in the consensus of so many readers"
+                " like these. At the lower end of the range, readers share no errors; at the upper"
+                " end, they share as many as one reader makes alone."
             ),
             formats={"wrong grades": ".0%", "readings": ".0f"},
             slug="readings",
         )
         sections.append(Section("readings", "Readings", tables=[readings], brief=True))
     text = list(second_of(plan))
+    low, high = plan.plausible
     sections.append(Section("second", "Second readings", text=text, brief=True))
     return Page(
         kind="Plan",
@@ -69,7 +68,10 @@ def reader_plan_page(plan: ReaderPlan) -> Page:
             f"{count_of(plan.items, plan.noun)} give the agreement of two readers within ±"
             f" {plan.half_width:g}"
         ),
-        lead="So many must be read by as many readers as so far.",
+        lead=(
+            f"{low:,} to {high:,} are plausible, from {plan.pilot:,} so far. As many readers as so"
+            f" far must read each {plan.noun}."
+        ),
         remarks=list(notes_of(plan)),
         key_numbers=[KeyNumber.of("same grade", plan.agreement, ".0%", compared="so far")],
         sections=sections,
