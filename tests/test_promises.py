@@ -179,6 +179,7 @@ SMALL = {  # simulation: settings, trials
     "needed": (2, 40),
     "agreement": (1, 20),
     "reader-plans": (1, 10),
+    "needed-by-doubt": (1, 10),
     "repeats": (1, 20),
     "by-doubt": (2, 40),
     "looks": (2, 40),

@@ -668,6 +668,15 @@ PROMISES = (
         meets=lambda setting: setting.rate > 0.0,
     ),
     Promise(
+        name="doubt-needed",
+        says="so many labels verified by doubt give the wanted half-width: its mean, over the wanted one",
+        where="audit, review --sample",
+        promised=1.0,
+        at_most=True,
+        condition="wrong labels do not depend on the patient",
+        meets=lambda setting: setting.images == 1 or setting.noise != "patient",
+    ),
+    Promise(
         name="doubt-at-worst",
         says="labels verified by doubt have an interval at most a tenth wider: its width, over 1.1 times theirs",
         where="review --sample",

@@ -419,6 +419,13 @@ SIMULATIONS = (
         settings=BY_DOUBT,
     ),
     Simulation(
+        name="needed-by-doubt",
+        promises=("doubt-needed",),
+        trial=verification.needed_by_doubt,
+        trials=300,
+        settings=BY_DOUBT,
+    ),
+    Simulation(
         name="looks",
         promises=("doubt-looks",),
         trial=verification.looked_at_again,

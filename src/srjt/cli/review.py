@@ -255,7 +255,13 @@ def _verify(
 ) -> None:
     """Verify a sample of labels; of no fixed size if the interval of the noise rate decides."""
     from srjt.auditing.review_app import BlindSession, listen
-    from srjt.auditing.verification import choose_plan, next_look, sample_lines, verified_so_far
+    from srjt.auditing.verification import (
+        choose_plan,
+        labels_needed_for_rate,
+        next_look,
+        sample_lines,
+        verified_so_far,
+    )
 
     source = log["audit"]
     decisions = log["decisions"]
@@ -270,6 +276,8 @@ def _verify(
     if size is None:
         return
     lines = sample_lines(source, size, plan)
+    if needed := labels_needed_for_rate(source):
+        say(needed)
     drawn = "at random" if plan is None else "by doubt"
     what = f"Verify {count_of(len(lines), 'label')}, drawn {drawn}, as {log['reviewer']}"
     _serve(BlindSession(**log, lines=lines), what, listen(**where), open_=open_)
