@@ -4,15 +4,21 @@
     python benchmarks/crowds.py real NAME LABELS TRUTH --out crowds_real.csv
     python benchmarks/crowds.py models NAME LABELS TRUTH   # the model of a crowd, and that of a few
     python benchmarks/crowds.py table crowds_real.csv
+    python benchmarks/crowds.py chance KEPT                # which differences are not chance
 
 LABELS has the columns item, worker and label, TRUTH has item and truth; labels are whole numbers
 from 0. Such files of public crowds are in github.com/yuan-li/truth-inference-at-scale. ``--drop``
-leaves out labels that are no grades, such as a broken link; ``real`` appends to its file.
+leaves out labels that are no grades, such as a broken link; ``real`` appends to its file, and
+``--keep KEPT`` keeps what each method loses on each item.
 
 Beside ours: votes, smoothed votes, and small versions of Dawid–Skene (pseudo count 0.01), GLAD
 (normal priors) and MACE (five random starts). A standard error is that of the paired difference to
 ours, over items. For the log-loss every method's probabilities are mixed with 1 % of the uniform
 distribution.
+
+**Chance.** How often would ours be behind by more than a standard error if all methods were equal?
+The differences of each crowd are centred, and its items are drawn again, the same for all methods and
+scores. Of ours alone, Holm's correction over all comparisons tells which differences are not chance.
 
 **Models.** Whether a crowd is one, the number of readers decides. Left-out readings would choose the
 wrong model where it matters: a model of unclear items predicts readings better, and grades worse.
@@ -33,7 +39,7 @@ from unittest.mock import patch
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.special import expit, softmax
+from scipy.special import expit, ndtr, softmax
 
 from readers import make_readings, ours, scores, smoothed_votes, votes
 from srjt.readers import Readings
@@ -46,6 +52,7 @@ WORLDS = ("names", "order", "mixed", "misled")
 SPAMMERS = 0.2
 MISLED = 0.1
 FIRST_SEED = 70_000
+SCORES = ("accuracy", "MAE", "log-loss")  # of ``_each``
 
 
 def crowd(
@@ -182,8 +189,11 @@ METHODS = {
 }
 
 
-def judged(readings: Readings, rows: Ints, true: Ints) -> list[dict[str, object]]:
-    """Each method's scores on the items ``rows``, and how far ours is ahead: difference and standard error."""
+def judged(
+    readings: Readings, rows: Ints, true: Ints
+) -> tuple[list[dict[str, object]], dict[str, Floats]]:
+    """Each method's scores on the items ``rows``, and how far ours is ahead: difference and standard
+    error. And each method's answers."""
     answers = {}
     found = []
     for name, method in METHODS.items():
@@ -201,7 +211,7 @@ def judged(readings: Readings, rows: Ints, true: Ints) -> list[dict[str, object]
                 f"{name} behind": float(off.mean()),
                 f"{name} error": float(off.std(ddof=1) / len(off) ** 0.5),
             }
-    return found
+    return found, answers
 
 
 def _each(posterior: Floats, true: Ints) -> dict[str, Floats]:
@@ -220,7 +230,7 @@ def simulated(args: argparse.Namespace) -> None:
     for seed in range(FIRST_SEED, FIRST_SEED + args.seeds):
         for world in WORLDS:
             readings, true = crowd(world, seed)
-            for row in judged(readings, np.arange(len(true)), true):
+            for row in judged(readings, np.arange(len(true)), true)[0]:
                 rows.append({"set": world, "seed": seed, **row})
             store(rows, args.out)
 
@@ -248,10 +258,52 @@ def real(args: argparse.Namespace) -> None:
         "labels": len(readings),
     }
     found: list[dict[str, object]] = []
-    for row in judged(readings, rows, true):
+    judgements, answers = judged(readings, rows, true)
+    for row in judgements:
         found.append({"set": args.name, **sizes, "truths": len(rows), **row})
+    if args.keep is not None:
+        lost = {name: np.array(list(_each(p, true).values())) for name, p in answers.items()}
+        args.keep.mkdir(parents=True, exist_ok=True)
+        np.savez_compressed(args.keep / f"{args.name}.npz", **lost)
     before = pd.read_csv(args.out).to_dict("records") if args.out.exists() else []
     store([*before, *found], args.out)
+
+
+def chance(args: argparse.Namespace) -> None:
+    """How many comparisons are behind by more than a standard error, how many would be if all
+    methods were equal, and which are behind after Holm's correction."""
+    rng = np.random.default_rng(FIRST_SEED)
+    counts = np.zeros(args.draws)
+    rows = []
+    for file in sorted(args.kept.glob("*.npz")):
+        with np.load(file) as stored:
+            lost = {name: stored[name] for name in stored.files}
+        own = lost.pop("ours")
+        off = np.concatenate([own - theirs for theirs in lost.values()])  # (peers · scores, n)
+        items = off.shape[1]
+        mean = off.mean(axis=1)
+        error = off.std(axis=1, ddof=1) / items**0.5
+        names = [(file.stem, peer, score) for peer in lost for score in SCORES]
+        for name, behind, spread in zip(names, mean, error, strict=True):
+            rows.append((*name, behind, spread, behind / spread if spread else 0.0))
+        centred = off - mean[:, None]
+        for draw in range(args.draws):
+            drawn = np.bincount(rng.integers(items, size=items), minlength=items) / items
+            by_chance = centred @ drawn
+            variance = (centred**2) @ drawn - by_chance**2
+            counts[draw] += (by_chance > np.sqrt(variance.clip(0.0) / (items - 1)) + 1e-12).sum()
+    table = pd.DataFrame(rows, columns=["set", "method", "score", "behind", "error", "z"])
+    table["p"] = 1.0 - ndtr(table["z"])
+    table = table.sort_values("p", ignore_index=True)
+    table["Holm"] = (table["p"] * (len(table) - np.arange(len(table)))).cummax().clip(upper=1.0)
+    seen = int((table["behind"] > table["error"]).sum())
+    low, high = np.quantile(counts, [0.025, 0.975])
+    print(
+        f"behind by more than a standard error: {seen} of {len(table)}; if all methods were equal:"
+        f" {counts.mean():.1f} (95 % of draws: {low:.0f} to {high:.0f}), as few or fewer in"
+        f" {(counts <= seen).mean():.0%} of {args.draws:,} draws"
+    )
+    print(table[table["behind"] > table["error"]].round(4).to_string(index=False))
 
 
 def models(args: argparse.Namespace) -> None:
@@ -293,6 +345,7 @@ def main() -> None:
     one.set_defaults(run=simulated)
     two = commands.add_parser("real")
     two.add_argument("--out", type=Path, default=Path("crowds_real.csv"))
+    two.add_argument("--keep", type=Path, help="a folder for what each method loses on each item")
     two.set_defaults(run=real)
     both = commands.add_parser("models")
     both.set_defaults(run=models)
@@ -304,6 +357,10 @@ def main() -> None:
     three = commands.add_parser("table")
     three.add_argument("out", type=Path)
     three.set_defaults(run=show)
+    four = commands.add_parser("chance")
+    four.add_argument("kept", type=Path)
+    four.add_argument("--draws", type=int, default=2000)
+    four.set_defaults(run=chance)
     args = parser.parse_args()
     args.run(args)
 

@@ -178,6 +178,8 @@ SMALL = {  # simulation: settings, trials
     "judged": (1, 30),
     "needed": (2, 40),
     "agreement": (1, 20),
+    "reader-plans": (1, 10),
+    "needed-by-doubt": (1, 10),
     "repeats": (1, 20),
     "by-doubt": (2, 40),
     "looks": (2, 40),
@@ -195,7 +197,7 @@ LARGER = (
 )
 # Of the small ones, those that take a third of a second or longer.
 LONG = {"scores", "groups", "referral", "plans", "equal", "judged", "agreement", "by-doubt"}
-LONG |= {"repeats", "pilots", "looks", "runs", "curves", "union"}
+LONG |= {"repeats", "reader-plans", "pilots", "looks", "runs", "curves", "union"}
 # Simulations that show a promise that is not kept yet: whoever mends it takes the name away.
 NOT_YET: set[str] = set()
 

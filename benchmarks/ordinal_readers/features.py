@@ -34,7 +34,7 @@ def fold_of(file: Path) -> int:
 
 
 def network() -> torch.nn.Module:
-    """Its published weights are downloaded once (``srjt weights get efficientnet-lite0``)."""
+    """Its published weights are downloaded once (``srjt weights fetch efficientnet-lite0``)."""
 
     def no_head(features: int) -> torch.nn.Module:
         return torch.nn.Identity()

@@ -13,12 +13,14 @@ import numpy as np
 
 from promised.population import Floats, Ints, Sample, Setting, draw, many, seeded
 from promised.scores import Held, answers_of, confusion, holds
+from srjt.errors import SrjtError
 from srjt.inference.true_scores import true_scores
 from srjt.ordinal.metrics import METRICS
 from srjt.readers import Readings
 from srjt.readers.agreement import COEFFICIENTS, Agreement, agreement
 from srjt.readers.consensus import Consensus, consensus
 from srjt.readers.network import compare_network
+from srjt.readers.reader_plan import ReaderPlan, plan_items
 from srjt.readers.repeats import repeats_of
 
 RESAMPLES = 300
@@ -36,6 +38,10 @@ def agreement_of(readings: Readings) -> Agreement:
 
 def consensus_of(readings: Readings) -> Consensus:
     return consensus(readings)
+
+
+def plan_of(readings: Readings, agree: Agreement) -> ReaderPlan:
+    return plan_items(readings, agree)
 
 
 # Readings.
@@ -95,6 +101,25 @@ def agree(setting: Setting, rng: np.random.Generator) -> Held:
     held["one pair"] = holds((pair["quadratic"], pair["low"], pair["high"]), truth["pair"])
     held["bias"] = holds((reader["bias"], reader["bias_low"], reader["bias_high"]), truth["bias"])
     return held
+
+
+def planned(setting: Setting, rng: np.random.Generator) -> Held:
+    """Whether the plausible numbers of items hold the number that is needed."""
+    table, _ = readings_of(setting, draw(setting, rng), rng)
+    try:
+        found = plan_of(table, agreement_of(table))
+    except SrjtError:  # a pilot that is too small
+        return {}
+    return {"items": holds((0.0, *found.plausible), _needed(setting, found.half_width))}
+
+
+@lru_cache
+def _needed(setting: Setting, half_width: float) -> float:
+    """So many items have an interval of this half-width."""
+    few = Setting(**{**vars(setting), "patients": max(1000, 6000 // (setting.images or 4))})
+    rng = seeded("readers", setting)
+    table, _ = readings_of(few, draw(few, rng), rng)
+    return float(plan_of(table, agreement_of(table)).items)
 
 
 def read_twice(setting: Setting, sample: Sample, rng: np.random.Generator) -> Readings:

@@ -475,6 +475,7 @@ PROMISES = (
             ),
             "readers/agreement.py: Agreement.within_one",
             "readers/agreement.py: Agreement.quadratic",
+            "readers/reader_plan.py: ReaderPlan.agreement",
             "readers/repeats.py: Repeated.exact",
             "readers/repeats.py: Repeated.exact_between",
             "readers/repeats.py: _equal",
@@ -482,6 +483,13 @@ PROMISES = (
             "reports/pages/readers.py: _bias",
             "reports/pages/readers.py: PAIR_COLUMNS",
         ),
+    ),
+    Promise(
+        name="reader-plan",
+        says="the plausible numbers of items hold the one that is needed for the agreement of readers",
+        where="plan READERS",
+        promised=0.9,
+        printed_by=("readers/reader_plan.py: ReaderPlan",),
     ),
     Promise(
         name="repeats",
@@ -658,6 +666,15 @@ PROMISES = (
         at_most=True,
         condition="some labels are wrong",
         meets=lambda setting: setting.rate > 0.0,
+    ),
+    Promise(
+        name="doubt-needed",
+        says="so many labels verified by doubt give the wanted half-width: its mean, over the wanted one",
+        where="audit, review --sample",
+        promised=1.0,
+        at_most=True,
+        condition="wrong labels do not depend on the patient",
+        meets=lambda setting: setting.images == 1 or setting.noise != "patient",
     ),
     Promise(
         name="doubt-at-worst",

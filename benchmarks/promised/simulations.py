@@ -392,6 +392,13 @@ SIMULATIONS = (
         settings=READERS,
     ),
     Simulation(
+        name="reader-plans",
+        promises=("reader-plan",),
+        trial=readers.planned,
+        trials=200,
+        settings=READERS,
+    ),
+    Simulation(
         name="repeats",
         promises=("repeats",),
         trial=readers.read_again,
@@ -424,6 +431,13 @@ SIMULATIONS = (
         promises=("doubt-rate", "doubt-grades", "doubt-scores", "doubt-shorter", "doubt-at-worst"),
         trial=verification.verified_by_doubt,
         trials=400,
+        settings=BY_DOUBT,
+    ),
+    Simulation(
+        name="needed-by-doubt",
+        promises=("doubt-needed",),
+        trial=verification.needed_by_doubt,
+        trials=300,
         settings=BY_DOUBT,
     ),
     Simulation(

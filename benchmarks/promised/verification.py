@@ -8,8 +8,9 @@ import numpy as np
 from promised.noise import known_scores, true_score_values
 from promised.population import Floats, Sample, Setting, draw
 from promised.scores import Held, holds
+from srjt.auditing.scores import WITHIN
 from srjt.auditing.verification import LOOKS
-from srjt.noise.drawing import Drawing, draw_by_doubt
+from srjt.noise.drawing import Drawing, draw_by_doubt, labels_needed
 from srjt.noise.matrices import transition_matrix
 from srjt.noise.model import bayes
 from srjt.noise.verified import Share, Verified, read_verified, use_verified, verified_share
@@ -61,6 +62,19 @@ def verified_by_doubt(setting: Setting, rng: np.random.Generator) -> Held:
         for metric, value in true_score_values(setting).items():
             held[f"doubt-scores: {metric}"] = holds(scores.scores[metric], value)
     return held
+
+
+def needed_by_doubt(setting: Setting, rng: np.random.Generator) -> Held:
+    """The half-width after as many labels, verified by doubt, as an audit names, over the one that
+    was wanted. The doubt supposes another share of wrong labels, and the plan knows it."""
+    sample = draw(setting, rng)
+    wrong = sample.labels != sample.true
+    posterior = posterior_of(sample, setting.grades)
+    doubt = (1.0 - posterior[np.arange(len(sample)), sample.labels]).clip(0.0, 1.0)
+    number = labels_needed(doubt, within=WITHIN, rate=float(wrong.mean()))
+    drawing = draw_by_doubt(doubt, seed=int(rng.integers(2**31)))
+    low, high = _share(wrong.astype(np.float64), doubt, drawing, number, sample, looks=1).interval
+    return {"half-width": (high - low) / 2.0 / WITHIN}
 
 
 def looked_at_again(setting: Setting, rng: np.random.Generator) -> Held:

@@ -19,6 +19,7 @@ from srjt.auditing.review_log import Answer, Decisions
 from srjt.auditing.scores import verified_summary
 from srjt.auditing.verification import (
     choose_plan,
+    labels_needed_for_rate,
     next_look,
     read_plan,
     read_probabilities,
@@ -271,3 +272,30 @@ def test_the_summary_weights_too() -> None:
     shares = [{"grade": "Mayo 0", "labels": 3, "wrong": 1, "rate": 0.25, "interval": [0.1, 0.9]}]
     read_back = _Verified.model_validate(json.loads(json.dumps(found | {"grades": shares})))
     assert (read_back.rate, read_back.grades[0].wrong) == (0.25, 1)
+
+
+@pytest.mark.parametrize(
+    ("summary", "said"),
+    [
+        ({"verify_more": 0, "patients": None}, ""),
+        (
+            {"verify_more": 56, "verify_random": 100, "patients": None},
+            "To know the rate within ±5%, about 56 labels drawn by doubt are needed, or 100 at"
+            " random.",
+        ),
+        (
+            {"verify_more": 56, "verify_random": 100, "patients": []},
+            "To know the rate within ±5%, about 56 labels drawn by doubt are needed, or 100 at"
+            " random. More are needed if wrong labels are those of few patients.",
+        ),
+        (
+            {"verify_more": 40, "verify_random": None, "patients": None, "verified": {"labels": 9}},
+            "To know the rate within ±5%, about 40 more labels are needed.",
+        ),
+    ],
+)
+def test_a_review_says_how_many_labels_the_rate_needs(
+    audit: AuditFolder, monkeypatch: pytest.MonkeyPatch, summary: dict[str, Any], said: str
+) -> None:
+    monkeypatch.setattr("srjt.auditing.verification.read_summary", lambda folder: summary)
+    assert labels_needed_for_rate(audit) == said

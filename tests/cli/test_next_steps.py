@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from srjt.auditing.review_app import BlindSession
 from srjt.cli import study
 from srjt.data.synthetic import generate
 
@@ -182,16 +183,67 @@ def test_next_steps_of_readers(
     code, out, err = command(*words)
     assert code == 0, err
     assert "Next: " not in out  # there is nothing to export
-    monkeypatch.setattr(
-        "srjt.auditing.review_app.serve",
-        lambda session, server, started: session.answer(0, 1),
-    )
+
+    def read_all(session: BlindSession, server: object, started: object) -> None:
+        for place in range(len(session.lines)):
+            session.answer(place, 1)
+
+    monkeypatch.setattr("srjt.auditing.review_app.serve", read_all)
     _, out, _ = command(*words)
-    for _ in range(2):  # the export, and the readings with the new ones
-        (words,) = next_steps(out)
+    assert command("review", "export", "agreed", "--readings", "--out", "more.csv")[0] == 0
+    left = 4
+    while (words := next_steps(out)[0]) != ["plan", "agreed"]:  # readings, and who still has to
         code, out, err = command(*words)
         assert code == 0, (words, err)
-    assert words == ["readers", "more_readings.csv", "--out", "agreed2"]
+        left -= words[0] == "review"
+        assert left >= 0, words
+    assert command(*words)[0] == 0
+
+
+@pytest.mark.slow
+def test_a_study_of_readers_is_begun_read_planned_and_read_again_in_one_folder(
+    command: Srjt, labelled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a folder of images to a plan, and to second readings, which do not show the first."""
+    monkeypatch.setattr("srjt.auditing.review_app.open_browser", lambda server: None)
+    shown = []
+
+    def read(session: BlindSession, server: object, started: object) -> None:
+        shown.append(session.answers())
+        for place in range(len(session.lines)):
+            session.answer(place, (place + len(shown)) % 3 // 2)
+
+    monkeypatch.setattr("srjt.auditing.review_app.serve", read)
+    images = labelled.parent
+    asked = ("--ask", "anna,bo", "--grades", "0,1", "--out", "study")
+    assert "A study begins with --next" in command.refuses("readers", images, *asked)
+    code, out, err = command("readers", images, *asked, "--next", "24")
+    assert code == 0, err
+    assert "Nobody has read an image of study yet" in command.refuses("readers", "study")
+    assert "has begun" in command.refuses("readers", images, *asked, "--next", "24")
+    for reader in ("anna", "bo"):
+        assert next_steps(out)[0] == ["review", "study", "--reviewer", reader]
+        _, out, _ = command(*next_steps(out)[0])
+        code, out, err = command(*next_steps(out)[0])  # srjt readers study
+        assert code == 0, err
+    assert shown == [[None] * 24] * 2
+    assert len(pd.read_csv("study/readings.csv")) == 48
+    unread = set(pd.read_csv("study/unread.csv")["id"])
+    assert len(unread) == 120 - 24
+    assert command(*next_steps(out)[0])[0] == 0  # srjt plan study
+    # nobody has read the other images, and of those that both have read little is to be known
+    _, out, _ = command("readers", "study", "--next", "6")
+    assert set(pd.read_csv("study/worklist.csv")["image"]) <= unread
+    _, out, _ = command("readers", "study", "--again", "5")
+    assert "(10 readings: anna 5, bo 5)" in out
+    for _ in range(2):
+        _, out, _ = command(*next_steps(out)[0])
+        _, out, _ = command(*next_steps(out)[0])
+    assert shown[2:] == [[None] * 5] * 2
+    table = pd.read_csv("study/readings.csv")
+    assert len(table) == 58
+    assert (table.groupby(["image", "reader"]).size() == 2).sum() == 10
+    assert "srjt readers study" in command.refuses("report", "study")
 
 
 @pytest.mark.slow

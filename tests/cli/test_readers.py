@@ -173,7 +173,7 @@ def test_where_everybody_has_read_everything_a_new_reader_is_asked(
     out = tmp_path / "o"
     said = command.prints("readers", both, "--next", 3, "--out", out)
     assert "Every reader has read every image in doubt: ask a new reader." in " ".join(said.split())
-    assert f"Worklist: {out / 'worklist.csv'} (3 readings)" in said
+    assert f"Worklist: {out / 'worklist.csv'} (3 readings: new reader 3)" in said
     folder, worklist = read_readers_folder(out), out / "worklist.csv"
     assert set(pd.read_csv(worklist)["reader"]) == {"new reader"}
     for name, problem in (("dora", "no image files"), ("r0", "has nothing for the reviewer 'r0'")):
@@ -217,7 +217,7 @@ def test_the_page_names_grades_and_only_readers_writes_it_again(
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "2 (moderate)" in page
     assert json.loads((out / "readers.json").read_text())["grades"] == ["0", "1", "2", "3"]
-    assert f"srjt readers TABLE --out {out} --force" in command.refuses("report", out)
+    assert f"srjt readers {out}" in command.refuses("report", out)
     assert (out / "report.html").read_text(encoding="utf-8") == page
     assert (
         command("readers", table, "--out", out, "--grade-names", names.replace("mild", "slight"))[0]
@@ -239,7 +239,7 @@ def test_predictions_are_one_more_witness(command: Srjt, table: Path, tmp_path: 
         file, index=False
     )  # another network, the same name
     assert "of other readings or networks" in command("readers", table, *into)[2]
-    assert command("readers", table, *into, "--force", "--next", 1)[1].count("(1 reading)") == 1
+    assert command("readers", table, *into, "--force", "--next", 1)[1].count("(1 reading: ") == 1
     chances.assign(image="other.png").to_csv(file, index=False)
     assert "names none of the 40 images" in command("readers", table, "--probabilities", file)[2]
     chances.assign(image=names, quality=1, suggested=0).to_csv(file, index=False)

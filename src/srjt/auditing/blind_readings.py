@@ -4,9 +4,11 @@ of further readings.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,7 +19,13 @@ from srjt.data.grades import positions
 from srjt.data.manifest import Manifest, neutralise_formula
 from srjt.data.names import join_all_names
 from srjt.data.options import without_none
-from srjt.data.sources.readers_folder import ReadersFolder
+from srjt.data.sources.readers_folder import (
+    UNREAD,
+    ReadersFolder,
+    read_readers_file,
+    read_readers_folder,
+)
+from srjt.data.sources.readings import ReadingsTable, read_readings
 from srjt.data.sources.table import load_table
 from srjt.errors import Option, SrjtError
 from srjt.readers.next_readings import NEW_READER
@@ -111,18 +119,62 @@ def worklist_lines(path: Path, source: AuditFolder | ReadersFolder, *, reviewer:
     return lines
 
 
+def hidden_answers(
+    path: Path, source: AuditFolder | ReadersFolder, *, reviewer: str
+) -> frozenset[tuple[str, str]]:
+    """(id, at) of the answers of this reviewer that a worklist asks for once more: they are among
+    the readings already, and a second reading must not show the first."""
+    worklist = load_table(path).frame
+    made = _combined(source)
+    if "readings" not in worklist or made.empty:
+        return frozenset()
+    mine = {reviewer, neutralise_formula(reviewer)}
+    made = made[made["reader"].isin(mine)]
+    counts = made["item"].value_counts()
+    worklist = worklist[worklist["reader"].isin(mine)]
+    named_by = next(name for name in ("item", "image", "id") if name in worklist)
+    before = worklist.set_index(named_by)["readings"].astype(int)
+    again = {name for name, count in before.items() if counts.get(name, 0) <= count}
+    dated = made[made["item"].isin(again) & (made["at"] != "")]
+    return frozenset(dated[["item", "at"]].itertuples(index=False, name=None))
+
+
+def _combined(source: AuditFolder | ReadersFolder) -> pd.DataFrame:
+    """item, reader and at ("" if it is not known) of the readings of a folder."""
+    columns = ["item", "reader", "at"]
+    table = _earlier(source)
+    if table is None:
+        return pd.DataFrame(columns=columns, dtype=str)
+    noun = "item" if "item" in table else "image"
+    dates = table["date"] if "date" in table else pd.Series("", index=table.index)
+    return table[[noun, "reader"]].set_axis(columns[:2], axis=1).assign(at=dates)
+
+
+def _earlier(source: AuditFolder | ReadersFolder) -> pd.DataFrame | None:
+    """The readings of a folder; None if there are none."""
+    file = source.folder / "readings.csv"
+    if not isinstance(source, ReadersFolder) or not file.exists():
+        return None
+    if source.unread == len(source.ids):  # the study has begun
+        return None
+    return load_table(file).frame
+
+
 def new_readings(
     source: AuditFolder | ReadersFolder, answers: list[Answer]
 ) -> tuple[pd.DataFrame, list[str]]:
     """The earlier readings, if the folder has them, followed by the new ones: a long table; and
     notes.
 
-    An answer without a grade ("cannot tell") is no reading.
+    An answer without a grade ("cannot tell") is no reading, and one that is among the earlier
+    readings is not counted twice.
     """
     rows = []
     left_out = 0
+    combined = set(_combined(source).itertuples(index=False, name=None))
     for answer in answers:
-        if answer.grade is None:
+        named = (answer.id, neutralise_formula(answer.reviewer), answer.second)
+        if answer.grade is None or named in combined:
             continue
         if answer.id in source.line_of and answer.grade in source.grades:
             reader = neutralise_formula(answer.reviewer)
@@ -132,17 +184,87 @@ def new_readings(
     notes = []
     if left_out:
         notes.append(f"Readings left out: {left_out:,}; an image or a grade is not known here.")
-    earlier = source.folder / "readings.csv"
     columns = ["image", "reader", "grade", "date"]
-    if not isinstance(source, ReadersFolder) or not earlier.exists():
-        return pd.DataFrame(rows, columns=columns, dtype=str), notes
-    table = load_table(earlier).frame
-    if "item" in table:
-        columns[0] = "item"
+    table = _earlier(source)
+    by_item = pd.DataFrame()
+    if table is not None:
+        columns[0] = "item" if "item" in table else "image"
+        by_item = table.drop_duplicates(columns[0]).set_index(columns[0])
     new = pd.DataFrame(rows, columns=columns, dtype=str)
     item = columns[0]
-    by_item = table.drop_duplicates(item).set_index(item)
+    if isinstance(source, ReadersFolder) and source.unread:
+        unread = load_table(source.folder / UNREAD).frame.drop(columns="image")
+        by_item = pd.concat([by_item, unread.set_index("id")])
     about_item = [name for name in ("image", "patient", "reference") if name in by_item]
-    new = new.join(by_item[about_item], on=item)
+    if about_item:
+        new = new.join(by_item[about_item], on=item)
+    if table is None:
+        return new.fillna(""), notes
     kept = table.drop(columns=["consensus", "probability"], errors="ignore")  # computed again
     return pd.concat([kept, new], ignore_index=True).fillna(""), notes
+
+
+def left_to_read(folder: Path) -> pd.DataFrame:
+    """The rows of the worklist of a study that wait for their reader, after ``srjt readers`` has
+    written the folder."""
+    path = folder / "worklist.csv"
+    if not path.exists():
+        return pd.DataFrame({"reader": []}, dtype=str)
+    source = read_readers_folder(folder)
+    worklist = load_table(path).frame
+    made = _combined(source).groupby(["item", "reader"]).size().to_dict()
+    unclear = {
+        (answer.id, neutralise_formula(answer.reviewer))
+        for answer in read_answers(folder, "read")
+        if answer.grade is None
+    }
+    before = worklist.get("readings", pd.Series("0", index=worklist.index)).astype(int)
+    named_by = next(name for name in ("item", "image", "id") if name in worklist)
+    waits = []
+    for item, reader, count in zip(worklist[named_by], worklist["reader"], before, strict=True):
+        waits.append(made.get((item, reader), 0) <= count and (item, reader) not in unclear)
+    return worklist[waits]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """The folder of a study, with what was read on the page of the review since it was written."""
+
+    loaded: ReadingsTable
+    images: dict[str, str]  # the file of each image, by id
+    unread: pd.DataFrame  # id, image, …: those that nobody has read yet, in the order to be read
+    source: str  # what the study began with
+
+
+def continued_study(folder: Path, *, given: Mapping[str, Any]) -> Study:
+    """The readings so far. given: options for reading a table, which have no effect here."""
+    if given:
+        raise SrjtError(
+            Option(next(iter(given))),
+            f" is for a table of readings, and {folder} is the folder of a study.",
+            code="option_without_effect",
+        )
+    about = read_readers_file(folder)
+    source = read_readers_folder(folder)
+    table, _ = new_readings(source, read_answers(folder, "read"))
+    if table.empty:
+        raise SrjtError(
+            f"Nobody has read an image of {folder} yet. Start with: srjt review {folder} --reviewer"
+            f" {about.readers[0]}.",
+            code="not_finished",
+        )
+    if "date" in table and not (table["date"] != "").any():
+        table = table.drop(columns="date")
+    loaded = read_readings(table, grades=about.grades)
+    unread = pd.DataFrame({"id": [], "image": []}, dtype=str)
+    if source.unread:
+        listed = load_table(folder / UNREAD).frame
+        unread = listed[~listed["id"].isin(loaded.readings.items)]
+        # in random order, so that what is read next is no part of the alphabet
+        unread = unread.sample(frac=1.0, random_state=SEED, ignore_index=True)
+    return Study(
+        loaded=loaded,
+        images=dict(zip(source.ids, source.images, strict=True)),
+        unread=unread,
+        source=about.source,
+    )

@@ -536,6 +536,7 @@ class BlindSession:
     reviewer: str
     lines: Sequence[int]  # the sample, or this reviewer's part of the worklist
     purpose: Purpose = "verify"
+    hidden: frozenset[tuple[str, str]] = frozenset()  # (id, second) of answers before these
     files: ClassVar = ("sample.html", "sample.js", *SHARED_FILES)
     noun: ClassVar = "answer"
 
@@ -545,6 +546,8 @@ class BlindSession:
         code_of = positions(self.audit.grades)
         codes: dict[str, int | None] = {}
         for answer in self.decisions.answers(self.purpose, reviewer=self.reviewer):
+            if (answer.id, answer.second) in self.hidden:
+                continue
             codes[answer.id] = CANNOT_TELL
             if answer.grade is not None:
                 codes[answer.id] = code_of.get(answer.grade)

@@ -92,6 +92,11 @@ class Answer:
     at: str  # UTC, ISO 8601
     grade: str | None
 
+    @property
+    def second(self) -> str:
+        """When, as ``readings.csv`` has it."""
+        return self.at[: len("2024-05-31T12:00:00")]
+
 
 class ConflictError(Exception):
     """The sample was decided since the reviewer's page loaded it. ``current``: the decision about

@@ -14,9 +14,10 @@ probability of 5 % (Bonferroni): the intervals of all looks hold together with 9
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,9 +29,9 @@ from srjt.auditing.blind_readings import (
     read_verified_grades,
     with_verified_grades,
 )
-from srjt.auditing.folder import AuditFolder
+from srjt.auditing.folder import AuditFolder, read_summary
 from srjt.auditing.review_log import Answer
-from srjt.auditing.scores import verified_alone, verified_summary
+from srjt.auditing.scores import WITHIN, verified_alone, verified_summary
 from srjt.data.manifest import Manifest
 from srjt.data.options import picked
 from srjt.errors import Option, SrjtError, count_of
@@ -292,6 +293,29 @@ def next_look(
         following = looks[number + 1] if size < looks[-1] else None
         last = Look(size=size, share=share, reached=False, next_size=following)
     return last
+
+
+def labels_needed_for_rate(audit: AuditFolder) -> str:
+    """How many labels the rate needs, drawn by doubt and at random, as the page of the audit says;
+    "" if it is known."""
+    summary = read_summary(audit.folder)
+    more = summary["verify_more"]
+    if not more:
+        return ""
+    if at_random := summary.get("verify_random"):
+        return (
+            f"To know the rate within ±{WITHIN:.0%}, about {more:,} labels drawn by doubt are"
+            f" needed, or {at_random:,} at random.{more_of_patients(summary)}"
+        )
+    labels = count_of(more, "more label" if summary.get("verified") else "label")
+    return f"To know the rate within ±{WITHIN:.0%}, about {labels} are needed."
+
+
+def more_of_patients(summary: Mapping[str, Any]) -> str:
+    """The condition of such a number, if images have patients."""
+    if summary["patients"] is None:
+        return ""
+    return " More are needed if wrong labels are those of few patients."
 
 
 def verified_so_far(audit: AuditFolder, answers: Sequence[Answer], plan: Plan | None = None) -> str:

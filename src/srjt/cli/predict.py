@@ -401,7 +401,8 @@ def compare(
 def plan(
     pilot: Path | None = argument(
         None,
-        "A finished run, whose test side is used as the pilot. [default: assumed values]",
+        "A finished run, whose test side is used as the pilot, or a folder of srjt readers."
+        " [default: assumed values]",
         metavar="RUN",
     ),
     *,
@@ -418,10 +419,39 @@ def plan(
     2 --correlation 0.3.
     """
     check_files(out, html, force=force)
-    planned = srjt.plan(pilot, **planning)
+    if pilot is not None and (pilot / "readers.json").is_file():
+        planned = _plan_of_readers(pilot, **planning)
+    else:
+        planned = srjt.plan(pilot, **planning)
     if out is not None:
         write_output(out, as_json(planned.to_dict()))
     finish(srjt.report(planned), out=out, html=html)
+
+
+def _plan_of_readers(folder: Path, *, half_width: float = 0.05, **others: Any) -> Any:
+    """The plan of a study of readers, from the folder of its first readings."""
+    from srjt.auditing.blind_readings import continued_study
+    from srjt.data.sources.readings import combine
+    from srjt.readers.agreement import agreement
+    from srjt.readers.reader_plan import plan_readings
+
+    if others:
+        name = next(iter(others)).replace("_", "-")
+        raise SrjtError(
+            f"--{name} has no effect on the plan of a study of readers, which has --half-width"
+            " alone.",
+            code="option_without_effect",
+            option=next(iter(others)),
+        )
+    loaded = continued_study(folder, given={}).loaded
+    readings = loaded.readings
+    return plan_readings(
+        readings,
+        agreement(readings),
+        combine(readings),
+        half_width=half_width,
+        noun=loaded.columns.noun,
+    )
 
 
 # ``srjt explain``: where the networks look, on a page.

@@ -16,7 +16,7 @@ from srjt.cli import (
 )
 from srjt.cli.options import Fields, argument, option
 from srjt.data.options import OF_READINGS, READING
-from srjt.errors import SrjtError, count_of
+from srjt.errors import SrjtError, count_of, few
 from srjt.files import write_atomically
 
 if TYPE_CHECKING:
@@ -31,16 +31,32 @@ TABLES = (*OF_READINGS, "images")
 def readers(
     table: Path = argument(
         ...,
-        "A CSV, TSV, Excel or Parquet table with one row per reading or one column per reader.",
+        "A CSV, TSV, Excel or Parquet table with one row per reading or one column per reader; the"
+        " folder of a study that has begun; or, with --ask, a folder of images.",
         metavar="TABLE",
     ),
     out: Path | None = option(
-        None, "Folder for the page, the consensus and the tables.", metavar="DIR"
+        None,
+        "Folder for the page, the consensus and the tables. [default: that of the study]",
+        metavar="DIR",
+    ),
+    ask: str | None = option(
+        None,
+        "Begin a study: the readers of the first worklist, such as anna,bo,carl. It has --next N"
+        " images, drawn at random, for each of them.",
+        metavar="NAMES",
     ),
     next_: int | None = option(
         None,
         "List the N readings (image and reader) that would help most.",
         "--next",
+        metavar="N",
+        min=1,
+    ),
+    again: int | None = option(
+        None,
+        "List N images for a second reading by each reader, drawn from those that the reader has"
+        " read once.",
         metavar="N",
         min=1,
     ),
@@ -84,8 +100,10 @@ def readers(
     reader (grade_anna, grade_bo). Readings may be missing. The consensus takes into
     account which grades each reader confuses, and has a probability. With --out, a
     folder is written with the page (report.html), the consensus as a table for srjt
-    train, and all readings with the probability that each one is right.
+    train, and all readings with the probability that each one is right. Given such a
+    folder, the command adds what was read on the page of srjt review since then.
     """
+    from srjt.auditing.blind_readings import continued_study, left_to_read
     from srjt.data.grades import Grades
     from srjt.data.sources import readers_folder
     from srjt.data.sources.answers_file import with_answers
@@ -94,6 +112,103 @@ def readers(
     from srjt.reports.page import write_page
     from srjt.reports.pages.readers import readers_page
 
+    _check_options(
+        next_, again, per_reader=per_reader, next_for=next_for, probabilities=probabilities
+    )
+    if ask is not None:
+        _begin(table, ask, count=next_, out=out, data=data)
+        return
+    data = replace(data, source=table)
+    if not table.is_dir():
+        data = data.with_reading_file()
+    reading = {name: value for name, value in data.reading_options.items() if name in TABLES}
+    images = reading.pop("images", None)
+    study = None
+    if (table / "readers.json").is_file():
+        study = continued_study(table, given=data.reading_options)
+        loaded = study.loaded
+        out = table if out is None else out
+    else:
+        loaded = read_readings(table, date_column=date_column, **reading)
+    if answers is not None:
+        loaded = with_answers(loaded, answers)
+    readings = loaded.readings
+    grades = Grades(readings.grades, grade_names)
+    witness = None
+    if probabilities is not None:
+        witness = readers_folder.read_probabilities(probabilities, readings)
+    agreed = combine(readings, probabilities=witness)
+    results = (loaded, agreement(readings), agreed)
+    worklist = None
+    if again is not None:
+        worklist = readers_folder.again_worklist(loaded, again)
+    elif next_ is not None:
+        worklist = readers_folder.worklist_table(
+            loaded,
+            agreed,
+            next_,
+            per_reader=per_reader,
+            goal=next_for,
+            probabilities=witness,
+            unread=() if study is None else study.unread["id"].tolist(),
+        )
+    source = table.name if study is None else study.source
+    located = None
+    unmade = 0
+    if out is not None:
+        if study is None:
+            located = readers_folder.located_images(loaded, images or table.parent)
+        else:
+            located = [study.images.get(name) or name for name in readings.items]
+        if study is not None and worklist is not None and out == table:
+            unmade = len(left_to_read(out))
+        about: dict[str, Any] = {"source": source, "images": located, "worklist": worklist}
+        readers_folder.write_readers_folder(
+            out,
+            *results,
+            **about,
+            probabilities=probabilities,
+            unread=None if study is None else study.unread,
+            overwrite=force or (study is not None and out == table),
+        )
+    page = readers_page(*results, source=source, grades=grades, images=located, worklist=worklist)
+    if out is not None:  # before it is shown: whoever reads the output may stop reading
+        write_page(page, out / "report.html", write=write_atomically)
+    show(page)
+    if out is None:
+        print_line(
+            "To write the page, the consensus and all readings to a folder, use --out DIR. To list"
+            " what to read next, add --next N."
+        )
+        return
+    print_line(f"Page: {out / 'report.html'}; the consensus: {out / 'consensus.csv'}")
+    if worklist is not None and len(worklist):
+        if unmade:
+            print_line(
+                f"The worklist before still had {count_of(unmade, 'reading')}; the new one replaces"
+                " it."
+            )
+        shown = [*(located or ()), *(() if study is None else study.unread["image"])]
+        _tell_worklist(out, worklist, shown)
+    elif study is not None:
+        _tell_what_is_left(out, left_to_read(out))
+
+
+def _check_options(
+    next_: int | None,
+    again: int | None,
+    *,
+    per_reader: int | None,
+    next_for: str,
+    probabilities: Path | None,
+) -> None:
+    """Refuse options that have no effect, or two kinds of worklists."""
+    if next_ is not None and again is not None:
+        raise SrjtError(
+            "--next and --again write two worklists: give one of them.",
+            code="conflict",
+            option="again",
+        )
     if next_ is None and (per_reader is not None or next_for != "consensus"):
         given = "next_for" if per_reader is None else "per_reader"
         raise SrjtError(
@@ -107,53 +222,60 @@ def readers(
             code="missing_option",
             option="next_for",
         )
-    data = replace(data, source=table).with_reading_file()
-    reading = {name: value for name, value in data.reading_options.items() if name in TABLES}
-    images = reading.pop("images", None)
-    loaded = read_readings(table, date_column=date_column, **reading)
-    if answers is not None:
-        loaded = with_answers(loaded, answers)
-    readings = loaded.readings
-    grades = Grades(readings.grades, grade_names)
-    witness = None
-    if probabilities is not None:
-        witness = readers_folder.read_probabilities(probabilities, readings)
-    agreed = combine(readings, probabilities=witness)
-    results = (loaded, agreement(readings), agreed)
-    worklist = None
-    if next_ is not None:
-        worklist = readers_folder.worklist_table(
-            loaded, agreed, next_, per_reader=per_reader, goal=next_for, probabilities=witness
+
+
+def _begin(source: Path, ask: str, *, count: int | None, out: Path | None, data: Any) -> None:
+    """Write the folder of a study that begins, and the first worklist."""
+    from srjt.data.sources.readers_folder import begin_study
+
+    reading = replace(data, source=source).reading_options
+    grades = reading.pop("grades", None)
+    if count is None or out is None or grades is None:
+        raise SrjtError(
+            "A study begins with --next, the number of images for each reader, --out, its folder,"
+            " and --grades, all grades from mild to severe, as in: srjt readers images --ask"
+            " anna,bo --next 60 --grades 0,1,2,3 --out study.",
+            code="missing_option",
+            option="ask",
         )
-    located = None
-    if out is not None:
-        located = readers_folder.located_images(loaded, images or table.parent)
-        about: dict[str, Any] = {"source": table.name, "images": located, "worklist": worklist}
-        readers_folder.write_readers_folder(
-            out, *results, **about, probabilities=probabilities, overwrite=force
-        )
-    page = readers_page(
-        *results, source=table.name, grades=grades, images=located, worklist=worklist
+    readers = [name.strip() for name in ask.split(",") if name.strip()]
+    known = ("images", "image_column", "patient_column")
+    options = {name: reading[name] for name in known if name in reading}
+    begun, worklist = begin_study(out, source, readers, count, grades=grades, **options)
+    print_line(
+        f"{out}: {count_of(begun.unread, 'image')}, {len(worklist) // len(readers):,} of them drawn"
+        f" at random for each of {count_of(len(readers), 'reader')}."
     )
-    if out is not None:  # before it is shown: whoever reads the output may stop reading
-        write_page(page, out / "report.html", write=write_atomically)
-    show(page)
-    if out is None:
-        print_line(
-            "To write the page, the consensus and all readings to a folder, use --out DIR. To list"
-            " what to read next, add --next N."
-        )
-        return
-    print_line(f"Page: {out / 'report.html'}; the consensus: {out / 'consensus.csv'}")
-    if worklist is not None and len(worklist):
-        _tell_worklist(out, worklist, located or ())
+    _tell_worklist(out, worklist, begun.images)
 
 
 def _tell_worklist(out: Path, worklist: pd.DataFrame, images: Iterable[str]) -> None:
-    """Where the worklist is, and the command that reads its images."""
-    file = out / "worklist.csv"
-    print_line(f"Worklist: {file} ({count_of(len(worklist), 'reading')})")
+    """Where the worklist is, who reads how many, and the command that reads them."""
+    readings = count_of(len(worklist), "reading")
+    print_line(f"Worklist: {out / 'worklist.csv'} ({readings}: {_shares(worklist)})")
     if any(Path(image).is_file() for image in images):  # a review shows images
-        words = ["srjt", "review", str(out), "--worklist", str(file)]
-        words += ["--reviewer", str(worklist["reader"].iloc[0])]
-        print_line(f"Next: {shlex.join(words)}")
+        _tell_reader(out, worklist)
+
+
+def _tell_what_is_left(out: Path, worklist: pd.DataFrame) -> None:
+    """Who has not read the worklist, and what to do when everybody has."""
+    if len(worklist):
+        readings = count_of(len(worklist), "reading")
+        print_line(f"The worklist still has {readings}: {_shares(worklist)}.")
+        _tell_reader(out, worklist)
+    else:
+        print_line(f"Next: {shlex.join(['srjt', 'plan', str(out)])}")
+
+
+def _shares(worklist: pd.DataFrame) -> str:
+    counts = worklist["reader"].value_counts(sort=False)
+    return few([f"{reader} {count:,}" for reader, count in counts.items()], 6)
+
+
+def _tell_reader(out: Path, worklist: pd.DataFrame) -> None:
+    from srjt.readers.next_readings import NEW_READER
+
+    reader = str(worklist["reader"].iloc[0])
+    if reader == NEW_READER:
+        reader = "NAME"
+    print_line(f"Next: {shlex.join(['srjt', 'review', str(out), '--reviewer', reader])}")

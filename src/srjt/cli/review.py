@@ -81,7 +81,7 @@ def run(
     worklist: Path | None = option(
         None,
         "Read the images that a worklist of srjt readers assigns to you, without seeing the grades"
-        " of others.",
+        " of others. [default: worklist.csv in a folder of srjt readers]",
     ),
     alone: bool = option(
         False, "Hide the decisions of other reviewers, to review independently of them."
@@ -100,10 +100,13 @@ def run(
     The address contains a secret token. Only people who have it can see the images
     and decide. Run the same command again to resume.
     """
-    from srjt.auditing.blind_readings import worklist_lines
+    from srjt.auditing.blind_readings import hidden_answers, worklist_lines
     from srjt.auditing.review_log import Decisions
 
     name = _reviewer_name(reviewer)
+    of_readers = (folder / "readers.json").exists() and not (folder / "audit.json").exists()
+    if worklist is None and of_readers and (folder / "worklist.csv").exists():
+        worklist = folder / "worklist.csv"
     verifying = sample is not None or within is not None
     _check_kinds(
         sample,
@@ -128,7 +131,8 @@ def run(
     with closing(Decisions(folder / LOG, only_reviewer=name if alone else None)) as decisions:
         log: dict[str, Any] = {"audit": source, "decisions": decisions, "reviewer": name}
         if worklist is not None:
-            _read_worklist(log, lines, folder=folder, where=where, open_=open_)
+            hidden = hidden_answers(worklist, source, reviewer=name)
+            _read_worklist(log, lines, hidden, folder=folder, where=where, open_=open_)
         elif verifying:
             _verify(log, sample, within=within, at_random=at_random, where=where, open_=open_)
         else:
@@ -173,18 +177,27 @@ def _check_kinds(
 
 
 def _read_worklist(
-    log: dict[str, Any], lines: list[int], *, folder: Path, where: dict[str, Any], open_: bool
+    log: dict[str, Any],
+    lines: list[int],
+    hidden: frozenset[tuple[str, str]],
+    *,
+    folder: Path,
+    where: dict[str, Any],
+    open_: bool,
 ) -> None:
     """Serve the images of a worklist, and tell how many were read."""
     from srjt.auditing.review_app import BlindSession, listen
+    from srjt.data.sources.readers_folder import ReadersFolder
 
-    session = BlindSession(**log, lines=lines, purpose="read")
+    session = BlindSession(**log, lines=lines, purpose="read", hidden=hidden)
     images = count_of(len(lines), "image")
     _serve(session, f"Read {images} as {log['reviewer']}", listen(**where), open_=open_)
     done = sum(answer is not None for answer in session.answers())
     say(f"\nRead: {done:,} of {images}.")
-    if done:
-        quoted = shlex.quote(str(folder))
+    quoted = shlex.quote(str(folder))
+    if done and isinstance(log["audit"], ReadersFolder):
+        print_line(f"Next: srjt readers {quoted}")
+    elif done:
         print_line(f"Next: srjt review export {quoted} --readings --out more_readings.csv")
 
 
@@ -242,7 +255,13 @@ def _verify(
 ) -> None:
     """Verify a sample of labels; of no fixed size if the interval of the noise rate decides."""
     from srjt.auditing.review_app import BlindSession, listen
-    from srjt.auditing.verification import choose_plan, next_look, sample_lines, verified_so_far
+    from srjt.auditing.verification import (
+        choose_plan,
+        labels_needed_for_rate,
+        next_look,
+        sample_lines,
+        verified_so_far,
+    )
 
     source = log["audit"]
     decisions = log["decisions"]
@@ -257,6 +276,8 @@ def _verify(
     if size is None:
         return
     lines = sample_lines(source, size, plan)
+    if needed := labels_needed_for_rate(source):
+        say(needed)
     drawn = "at random" if plan is None else "by doubt"
     what = f"Verify {count_of(len(lines), 'label')}, drawn {drawn}, as {log['reviewer']}"
     _serve(BlindSession(**log, lines=lines), what, listen(**where), open_=open_)

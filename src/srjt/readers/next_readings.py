@@ -11,6 +11,7 @@ which need not be those on which the grade is unclear.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import numpy as np
@@ -37,6 +38,7 @@ def next_readings(
     new_reader: bool = False,
     goal: Goal = "consensus",
     answers: Ints | None = None,
+    unread: Sequence[str] = (),
 ) -> pd.DataFrame:
     """The readings that make a statement most certain.
 
@@ -62,6 +64,8 @@ def next_readings(
     answers : (I,) array of int, optional
         With ``goal="model"``: the grade that the model predicts for each item; −1 for items that
         it was not asked.
+    unread : sequence of str
+        Items that nobody has read, which may be read, too: the first ones first.
 
     Returns
     -------
@@ -103,9 +107,21 @@ def next_readings(
     enough = count if per_reader is None else 4 * count
     if goal != "consensus":
         enough = len(readings.items)
-    item, reader, gain = _candidates(
-        consensus, readings, enough=enough, new_reader=new_reader, goal=goal, answers=answers
-    )
+    candidates = [
+        _candidates(
+            consensus, readings, enough=enough, new_reader=new_reader, goal=goal, answers=answers
+        )
+    ]
+    if unread and goal != "model":  # of these, the model's answers are not known
+        first = len(readings.items)
+        new = np.arange(first, first + min(len(unread), count))
+        parts = _parts(consensus, None, new_reader=new_reader)
+        of_new = np.tile(_gain(consensus, parts, goal=goal, new_reader=new_reader), (len(new), 1))
+        place, by = np.indices(of_new.shape).reshape(2, -1)
+        candidates.append((new[place], by, of_new.ravel()))
+    item, reader = (np.concatenate([one[part] for one in candidates]) for part in (0, 1))
+    gain = np.concatenate([one[2] for one in candidates])
+    items = [*readings.items, *unread]
     limit = count if per_reader is None else per_reader
     if goal == "readers":
         known = _rate_information(consensus, readings, new_reader=new_reader)
@@ -115,7 +131,7 @@ def next_readings(
         gain = gain[taken]
     return pd.DataFrame(
         {
-            "item": [readings.items[row] for row in item[taken]],
+            "item": [items[row] for row in item[taken]],
             "reader": [names[place] for place in reader[taken]],
             "gain": gain,
         }
@@ -188,11 +204,16 @@ def expected_gain(
     others. goal "readers": the Fisher information about the reader's error rate.
     """
     parts = _parts(consensus, items, new_reader=new_reader)
-    if goal == "readers":
-        return _told_of_rate(parts, _rates(consensus, new_reader=new_reader))
     if goal == "model":
         assert answers is not None
         return _model_gain(parts, answers[items], classes=len(consensus.grades))
+    return _gain(consensus, parts, goal=goal, new_reader=new_reader)
+
+
+def _gain(consensus: Consensus, parts: _Parts, *, goal: Goal, new_reader: bool) -> Floats:
+    """(n, R) for the consensus or the readers."""
+    if goal == "readers":
+        return _told_of_rate(parts, _rates(consensus, new_reader=new_reader))
     return _consensus_gain(parts, classes=len(consensus.grades))
 
 
@@ -201,13 +222,16 @@ def expected_gain(
 _Parts = list[tuple[Floats, Floats, Floats]]
 
 
-def _parts(consensus: Consensus, items: Ints, *, new_reader: bool) -> _Parts:
+def _parts(consensus: Consensus, items: Ints | None, *, new_reader: bool) -> _Parts:
+    """items: None is one item without readings."""
     variants = consensus.variants
     share = consensus.readings / consensus.readings.sum()
     parts: _Parts = []
     for weight, fit in zip(variants.weights, variants.fits, strict=True):
         matrices = np.einsum("r,rsj->sj", share, fit.matrices)[None] if new_reader else fit.matrices
-        by_state = weight * fit.by_state(variants.evidence, items)
+        by_state = weight * (
+            fit.prior[None] if items is None else fit.by_state(variants.evidence, items)
+        )
         parts.append((by_state, matrices, fit.states.of_grade))
     return parts
 

@@ -29,7 +29,17 @@ from srjt.reports.page import (
     save_figures,
     write_page,
 )
-from srjt.reports.pages import answers, audit, data, evaluation, inspection, readers, run, study
+from srjt.reports.pages import (
+    answers,
+    audit,
+    data,
+    evaluation,
+    inspection,
+    reader_plan,
+    readers,
+    run,
+    study,
+)
 from srjt.reports.study_tables import PAPER_METRICS, study_tables
 from srjt.studies.results import StudyResults, collect_results
 from srjt.training.checkpoint import MetricRow
@@ -37,7 +47,7 @@ from srjt.training.folder import has_summary
 from srjt.training.trained import Trained
 
 # Each registers its pages.
-PAGES = (answers, audit, data, evaluation, inspection, readers, run, study)
+PAGES = (answers, audit, data, evaluation, inspection, reader_plan, readers, run, study)
 
 # ``srjt.report``: a result, or the folder of one.
 
@@ -203,7 +213,7 @@ def _read_page(folder: Path, metrics: tuple[str, ...]) -> tuple[Page, StudyResul
         if (folder / "audit.json").exists() or begun_audit(folder):
             return audit.audit_page(folder), None
         if (folder / "readers.json").exists():
-            again = f"srjt readers TABLE --out {folder} --force"
+            again = f"srjt readers {folder}"
             raise SrjtError(
                 f"{folder} was written by srjt readers, which writes its page itself: {again}.",
                 code="wrong_file",

@@ -4,6 +4,7 @@ network beside readers.
 readers.json     what the other commands ask: the scale, the readers and how well they agree
 consensus.csv    one row per image: the consensus, its certainty and p_true_0 …, for srjt train
 readings.csv     one row per reading, with the probability that it is right
+unread.csv       the images of the study that nobody has read yet
 worklist.csv     what to read next, and by whom
 report.html      the page
 """
@@ -28,6 +29,7 @@ from srjt import files
 from srjt.data.grades import Grades, distinct
 from srjt.data.manifest import POSTERIOR, neutralise_formula
 from srjt.data.names import join_all_names
+from srjt.data.sources.folders import read_images
 from srjt.data.sources.readings import NO_READER, ReadingsTable
 from srjt.data.sources.table import find_images, load_table, relative_name
 from srjt.errors import Option, SrjtError
@@ -37,6 +39,8 @@ from srjt.readers.consensus import Consensus
 from srjt.readers.next_readings import Goal, next_readings
 from srjt.readers.readings import Readings
 
+SEED = 0  # of what is drawn to be read: the same for everybody
+UNREAD = "unread.csv"
 _COMPUTED = ["consensus", "probability", "gain"]  # columns of readings.csv and worklist.csv
 
 
@@ -49,6 +53,7 @@ class ReadersFolder:
     ids: list[str]
     images: list[str]  # (I,) absolute; "" if there is no file
     readers: frozenset[str]
+    unread: int = 0  # of the ids, the last ones: images that nobody has read yet
 
     @cached_property
     def line_of(self) -> dict[str, int]:
@@ -117,12 +122,14 @@ def worklist_table(
     per_reader: int | None,
     goal: Goal = "consensus",
     probabilities: npt.NDArray[np.float64] | None = None,
+    unread: Sequence[str] = (),
 ) -> pd.DataFrame:
     """What to read next (item, reader, gain): by the readers, or by a new one if they have read
     everything.
 
     Empty if every item is trusted, or nobody can be asked: a crowd has no names. probabilities: of
-    the network whose error is to be known, with the goal "model".
+    the network whose error is to be known, with the goal "model". unread: images of the study that
+    nobody has read.
     """
     readings = reading.readings
     answers = None
@@ -139,12 +146,43 @@ def worklist_table(
                 new_reader=new_reader,
                 goal=goal,
                 answers=answers,
+                unread=unread,
             )
     names = {name: wanted[name].map(neutralise_formula) for name in ("item", "reader")}
     table = wanted.assign(**names, gain=wanted["gain"].round(6))
     table = table.rename(columns={"item": reading.columns.noun})
     table.attrs["goal"] = goal
     return table
+
+
+def first_worklist(items: Sequence[str], readers: Sequence[str], count: int) -> pd.DataFrame:
+    """The start of a study: so many items, drawn at random, each for every reader (image, reader).
+
+    The draw depends on the names alone; a larger one begins with the smaller one.
+    """
+    names = sorted(items)
+    drawn = np.random.Generator(np.random.PCG64(SEED)).permutation(len(names))[:count]
+    rows = [(names[place], reader) for reader in readers for place in drawn]
+    return _pairs(rows, "image")
+
+
+def again_worklist(reading: ReadingsTable, count: int) -> pd.DataFrame:
+    """Second readings: for each reader so many of the items that the reader has read once, drawn at
+    random. ``readings`` is how many the reader has made before."""
+    readings = reading.readings
+    draw = np.random.Generator(np.random.PCG64(SEED))
+    rows = []
+    for place, reader in enumerate(readings.readers):
+        item, times = np.unique(readings.item[readings.reader == place], return_counts=True)
+        once = np.sort(draw.permutation(item[times == 1])[:count])
+        rows += [(readings.items[one], reader) for one in draw.permutation(once)]
+    return _pairs(rows, reading.columns.noun).assign(readings=1)
+
+
+def _pairs(rows: list[tuple[str, str]], noun: str) -> pd.DataFrame:
+    """A worklist without gains."""
+    items, readers = zip(*rows, strict=True) if rows else ((), ())
+    return pd.DataFrame({noun: _safe(items), "reader": _safe(readers)}, dtype=str)
 
 
 def located_images(reading: ReadingsTable, directory: Path) -> list[str]:
@@ -188,13 +226,14 @@ def write_readers_folder(
     images: list[str],
     probabilities: Path | None = None,
     worklist: pd.DataFrame | None = None,
+    unread: pd.DataFrame | None = None,
     overwrite: bool = False,
 ) -> None:
     """Write all but the page.
 
     A folder with other files is refused. One of the same readings is refreshed; one of other
     readings, or with another worklist, is refused unless ``overwrite``. images: (I,) the image of
-    each item; probabilities: a network's file.
+    each item; probabilities: a network's file; unread: id and image of those that nobody has read.
     """
     readings = reading.readings
     coefficients = {}
@@ -217,26 +256,89 @@ def write_readers_folder(
     )
     tables = {"consensus.csv": consensus_table(reading, agreed, images=images)}
     tables["readings.csv"] = readings_table(reading, agreed)
+    if unread is not None and (len(unread) or (folder / UNREAD).exists()):
+        tables[UNREAD] = unread
     if worklist is not None and len(worklist):
         tables["worklist.csv"] = worklist
-    ours = {
-        "readers.json",
-        files.CHECKSUMS,
-        "report.html",
-        "decisions.sqlite",
-        "worklist.csv",
-        *tables,
+    ended = _is_ours(folder, tables)
+    if ended and not overwrite:
+        _refuse_other_readings(folder, about, tables)
+    _write(folder, about, tables)
+
+
+def begin_study(
+    folder: Path,
+    source: Path,
+    readers: Sequence[str],
+    count: int,
+    *,
+    grades: Sequence[str],
+    **options: Any,
+) -> tuple[ReadersFolder, pd.DataFrame]:
+    """Write the folder of a study in which nobody has read anything yet: the folder, and the
+    worklist.
+
+    source: a folder of images, or a table that names them; options: how it is read. count: the
+    images for each reader.
+    """
+    if not readers or len(set(readers)) < len(readers):
+        raise SrjtError(
+            "The readers of a study need different names, as in anna,bo.",
+            code="wrong_values",
+            option="ask",
+        )
+    found = read_images([source], **options)
+    paths = [os.path.abspath(path) for path in found.paths]
+    names = list(found.ids)
+    if source.is_dir():
+        names = [os.path.relpath(path, source.absolute()) for path in paths]
+    unread = pd.DataFrame({"id": _safe(names), "image": _safe(paths)})
+    if options.get("patient_column") is not None or found.groups is not None:
+        unread["patient"] = _safe(list(map(str, found.groups or names)))
+    about = ReadersFile(
+        source=source.name,
+        noun="image",
+        grades=list(grades),
+        readers=list(readers),
+        items=0,
+        readings=0,
+        agreement={},
+        probabilities_sha256=None,
+    )
+    worklist = first_worklist(names, readers, count)
+    tables = {
+        "consensus.csv": pd.DataFrame(columns=["id", "image", "grade"], dtype=str),
+        "readings.csv": pd.DataFrame(columns=["image", "reader", "grade", "date"], dtype=str),
+        UNREAD: unread,
+        "worklist.csv": worklist,
     }
+    if _is_ours(folder, tables):
+        raise SrjtError(
+            f"{folder} is the folder of a study that has begun: continue with srjt readers"
+            f" {folder}, or choose another ",
+            Option("out"),
+            ".",
+            code="folder_in_use",
+        )
+    _write(folder, about, tables)
+    return read_readers_folder(folder), worklist
+
+
+def _is_ours(folder: Path, tables: dict[str, pd.DataFrame]) -> bool:
+    """Whether the folder has been written before; an error if it contains other files."""
+    ours = {"readers.json", files.CHECKSUMS, "report.html", "decisions.sqlite", "worklist.csv"}
     ended = (folder / "readers.json").exists()
-    if folder.is_dir() and not ended and files.visible_names(folder) - ours:
+    if folder.is_dir() and not ended and files.visible_names(folder) - {*ours, *tables}:
         raise SrjtError(
             f"{folder} contains other files: choose another ",
             Option("out"),
             ".",
             code="folder_in_use",
         )
-    if ended and not overwrite:
-        _refuse_other_readings(folder, about, tables)
+    return ended
+
+
+def _write(folder: Path, about: ReadersFile, tables: dict[str, pd.DataFrame]) -> None:
     with files.explain_write_errors(f"{folder} cannot be written"):
         folder.mkdir(parents=True, exist_ok=True)
         for name, table in tables.items():
@@ -323,6 +425,12 @@ def read_readers_folder(folder: Path) -> ReadersFolder:
         raise SrjtError(
             f"{path} cannot be read ({problem}): run srjt readers again.", code="damaged_file"
         ) from None
+    unread = 0
+    if (folder / UNREAD).exists():
+        files.check_regular_file(folder / UNREAD)
+        more = _read_text(folder / UNREAD, usecols=["id", "image"])
+        frame = pd.concat([frame, more], ignore_index=True)
+        unread = len(more)
     if not frame["id"].is_unique:
         raise SrjtError(f"{path} has no unique ids: run srjt readers again.", code="not_unique")
     return ReadersFolder(
@@ -331,7 +439,12 @@ def read_readers_folder(folder: Path) -> ReadersFolder:
         ids=frame["id"].tolist(),
         images=[name if os.path.isabs(name) else "" for name in frame["image"]],
         readers=frozenset(about.readers),
+        unread=unread,
     )
+
+
+def _safe(names: Sequence[str]) -> list[str]:
+    return list(map(neutralise_formula, names))
 
 
 def _cells(names: Sequence[str], codes: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:

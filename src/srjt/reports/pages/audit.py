@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from srjt.auditing import folder as audit_folder
 from srjt.auditing.audit import Audit, DoubtfulLabels
 from srjt.auditing.scores import READINGS_REMAIN, WITHIN, judges_labels
+from srjt.auditing.verification import more_of_patients
 from srjt.data.grades import Grades, positions
 from srjt.data.thumbnails import thumbnail
 from srjt.errors import SrjtError, count_of, few
@@ -60,6 +61,7 @@ class AuditFacts:
     right: float  # share of these suggestions that are expected to be right
     another_likelier: int
     verify: str  # how many labels to verify: "56 labels"
+    more: str  # when more are needed
     random: int  # how many it would be at random; 0: as many
     sample: str  # the command that draws them
     twins: str  # labels of identical images that contradict each other
@@ -107,7 +109,7 @@ def warnings_of(f: AuditFacts) -> Iterator[str]:
     if f.verify and f.random:
         yield (
             f"To know the rate within ±{WITHIN:.0%}, verify about {f.verify} that are drawn by"
-            f" doubt ({f.random:,} if they were drawn at random): {f.sample}."
+            f" doubt ({f.random:,} if they were drawn at random): {f.sample}.{f.more}"
         )
     if f.verify and not f.random:
         yield (
@@ -198,6 +200,7 @@ def audit_facts(
         right=suggestions.get("expected_right", 0.0),
         another_likelier=summary["another_likelier"],
         verify=to_verify,
+        more=more_of_patients(summary),
         random=summary.get("verify_random") or 0,
         sample=f"srjt review {audit} --sample {verified + verify}",
         twins=count_of(twins, "label") if twins else "",
