@@ -4,6 +4,7 @@ import ast
 import compileall
 import importlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -94,3 +95,17 @@ def test_byte_code_alone_is_enough(tmp_path: Path) -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, env=environment, cwd="/"
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("former", "now"),
+    [("srjt.ordinal.metrics.bootstrap_metrics", "srjt.ordinal.intervals.bootstrap_metrics")],
+)
+def test_former_names_work_with_a_warning(former: str, now: str) -> None:
+    module, _, name = former.rpartition(".")
+    place, _, current = now.rpartition(".")
+    with pytest.warns(FutureWarning, match=f"{re.escape(former)} .* use {re.escape(now)} instead"):
+        value = getattr(importlib.import_module(module), name)
+    assert value is getattr(importlib.import_module(place), current)
+    with pytest.raises(AttributeError, match="has no attribute 'bootstrap_metric'"):
+        importlib.import_module(module).bootstrap_metric  # noqa: B018

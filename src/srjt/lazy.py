@@ -7,9 +7,11 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from srjt.errors import warn
+
 
 def lazy_names(
-    package: str, names: Mapping[str, Iterable[str]]
+    package: str, names: Mapping[str, Iterable[str]], *, former: Mapping[str, str] | None = None
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
     """``__all__``, ``__getattr__`` and ``__dir__`` of a package whose names and modules are
     imported on first use.
@@ -17,7 +19,10 @@ def lazy_names(
     names: by the module that they are imported from; of the package itself, its modules. A table
     and not the source of the package, which may be installed as byte code alone. Type checkers
     read the same names from imports under ``TYPE_CHECKING``; a test compares the two.
+
+    former: names of an earlier version, as of ``former_names``.
     """
+    import_former = former_names(package, former or {})
     origins = {name: module for module, listed in names.items() for name in listed}
 
     def import_name(name: str) -> Any:
@@ -25,6 +30,8 @@ def lazy_names(
         unknown = AttributeError(f"module {package!r} has no attribute {name!r}")
         if name.startswith("__"):  # asked for by Python itself and by tools
             raise unknown
+        if former and name in former:
+            return import_former(name)
         try:
             origin = origins.get(name, package)
             module = importlib.import_module(whole if origin == package else origin)
@@ -38,3 +45,22 @@ def lazy_names(
 
     public = sorted(origins)
     return public, import_name, lambda: list(public)
+
+
+def former_names(module: str, now: Mapping[str, str]) -> Callable[[str], Any]:
+    """``__getattr__`` of a module with names that are elsewhere now: they work with a warning.
+
+    now: by former name where it is now, such as ``srjt.ordinal.keep_rate``.
+    """
+
+    def import_name(name: str) -> Any:
+        if name not in now:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        origin, _, current = now[name].rpartition(".")
+        warn(
+            f"{module}.{name} will be removed in the next release: use {now[name]} instead.",
+            FutureWarning,
+        )
+        return getattr(importlib.import_module(origin), current)
+
+    return import_name

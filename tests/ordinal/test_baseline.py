@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import skew
 
-from srjt.ordinal import Purpose, metrics
+from srjt.ordinal import Purpose, intervals
 from srjt.ordinal.baseline import (
     Gain,
     _skewed_downwards,
@@ -112,21 +112,21 @@ def test_patients_who_all_have_the_one_grade_are_lost_together() -> None:
             labels, answers, training_counts=[2, 1], metric="accuracy", groups=groups, resamples=500
         ).low
 
-    by_patient = metrics.patient_tables(labels, answers, num_classes=2, groups=patients)
+    by_patient = intervals.patient_tables(labels, answers, num_classes=2, groups=patients)
     lost = np.array([[0.0, 1.0], [0.0, -1.0]])
-    weight = metrics.images_worth_one(by_patient, lost, np.full(30, 4.0))
+    weight = intervals.images_worth_one(by_patient, lost, np.full(30, 4.0))
     assert weight > 2.0
-    more = metrics.one_error_more(by_patient, metrics=["accuracy"], farthest=True, worth=lost)[
+    more = intervals.one_error_more(by_patient, metrics=["accuracy"], farthest=True, worth=lost)[
         "accuracy"
     ]
     assert more == pytest.approx(right.sum() / (120 + weight) - right.mean())
     draws = [
-        metrics.resampled_metrics(
+        intervals.resampled_metrics(
             labels, one, num_classes=2, groups=patients, metrics=["accuracy"], resamples=500
         )["accuracy"]
         for one in (answers, np.zeros(120, dtype=int))
     ]
-    student = metrics.t_interval(draws[0] - draws[1], patients=30, added=more**2)[0]
+    student = intervals.t_interval(draws[0] - draws[1], patients=30, added=more**2)[0]
     below = student.value - student.low
     expected = student.low - _skewed_downwards((draws[0] - draws[1])[1:]) * below
     assert low(patients) == pytest.approx(expected)

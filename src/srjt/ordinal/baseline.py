@@ -10,8 +10,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from srjt.ordinal import Purpose, metrics
-from srjt.ordinal.metrics import METRICS, TOO_FEW, Floats, Interval
+from srjt.ordinal import Purpose, intervals, patient_codes
+from srjt.ordinal.intervals import TOO_FEW, Interval
+from srjt.ordinal.metrics import METRICS, Floats
 
 Verdict = Literal["better", "not better", "unclear", "unknown"]
 
@@ -86,7 +87,7 @@ def gain_over_one_grade(
     over patients.
 
     The same draws of patients serve both, so that the difference is paired; its interval is
-    Student's (see ``srjt.ordinal.metrics.t_interval``) with the effective patients, of which fewer
+    Student's (see ``intervals.t_interval``) with the effective patients, of which fewer
     than ten show nothing. The interval allows for one more error, by as many grades as there are,
     and for patients who lose much and may be missing (``_skewed_downwards``).
 
@@ -117,7 +118,7 @@ def gain_over_one_grade(
     classes = len(np.asarray(training_counts))
     constant = np.full(len(judged), one_grade(training_counts, metric))
     scores, naive = (
-        metrics.resampled_metrics(
+        intervals.resampled_metrics(
             judged,
             answers,
             num_classes=classes,
@@ -131,17 +132,17 @@ def gain_over_one_grade(
     if metric == "qwk":  # not defined where all labels are equal
         naive = np.zeros_like(naive)
         gain = gain._replace(naive=0.0)
-    patients = metrics.effective_patients(metrics.patient_codes(groups, len(judged)))
+    patients = intervals.effective_patients(patient_codes(groups, len(judged)))
     patients = int(patients + 1e-9)
     if resamples < 2 or patients < TOO_FEW:
         return gain
     sign = -1.0 if METRICS[metric].lower_is_better else 1.0
-    by_patient = metrics.patient_tables(judged, grades, num_classes=classes, groups=groups)
+    by_patient = intervals.patient_tables(judged, grades, num_classes=classes, groups=groups)
     # a rare error by many grades may not have occurred, and would cost what many right answers gain
     lost = _lost(one_grade(training_counts, metric), classes=classes, metric=metric)
-    more = metrics.one_error_more(by_patient, metrics=[metric], farthest=True, worth=lost)[metric]
+    more = intervals.one_error_more(by_patient, metrics=[metric], farthest=True, worth=lost)[metric]
     difference = sign * (scores - naive)
-    interval: Interval = metrics.t_interval(difference, patients=patients, added=more**2)[0]
+    interval: Interval = intervals.t_interval(difference, patients=patients, added=more**2)[0]
     return gain._replace(
         low=interval.low - _skewed_downwards(difference[1:]) * (interval.value - interval.low)
     )
