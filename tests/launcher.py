@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import torch._dynamo  # the first optimiser imports it
 
 import srjt.auditing.audit
+import srjt.auditing.review_app
 import srjt.cli.data
 import srjt.cli.options
 import srjt.cli.predict
