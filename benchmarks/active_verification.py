@@ -47,7 +47,8 @@ from srjt.inference.answers import Answers
 from srjt.inference.true_scores import _guesses, true_scores
 from srjt.noise.drawing import Drawing, draw_by_doubt, labels_needed
 from srjt.noise.verified import Verified, verified_share
-from srjt.ordinal.metrics import METRICS, slopes
+from srjt.ordinal.intervals import slopes
+from srjt.ordinal.metrics import METRICS
 from srjt.readers import Readings, consensus
 
 Floats = npt.NDArray[np.float64]

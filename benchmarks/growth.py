@@ -172,7 +172,7 @@ def measure_audits(folder: Path) -> Steps:
             session.updates(seen)
             _full_image(session.audit, line + 1)
 
-    yield "report of an audit", lambda: srjt.report(folder / "audit")
+    yield "report of an audit", lambda: srjt.write_report(folder / "audit")
     yield "review: open the page", open_page
     yield "review: 100 decisions", decide_and_show_next
 
@@ -206,7 +206,7 @@ def measure_studies(folder: Path) -> Steps:
 
     yield "study: results", collect
     yield "study: status", lambda: list(status_lines(kept["results"]))
-    yield "study: report", lambda: srjt.report(folder / "study")
+    yield "study: report", lambda: srjt.write_report(folder / "study")
 
 
 PARTS = {

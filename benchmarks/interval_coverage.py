@@ -35,12 +35,8 @@ import numpy as np
 import pandas as pd
 
 from srjt.noise.verified import exact_interval, read_verified, use_verified
-from srjt.ordinal.metrics import (
-    METRICS as ALL_METRICS,
-    bootstrap_metrics,
-    resampled_metrics,
-    wrong_by,
-)
+from srjt.ordinal.intervals import bootstrap_metrics, resampled_metrics, wrong_by
+from srjt.ordinal.metrics import METRICS as ALL_METRICS
 
 sys.path.append(str(Path(__file__).parent / "evidence"))
 

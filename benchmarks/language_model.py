@@ -26,7 +26,7 @@ import pandas as pd
 from srjt.inference.answers import Answers
 from srjt.inference.aspects.referral import ReferralRule
 from srjt.inference.true_scores import true_scores
-from srjt.ordinal.metrics import Interval
+from srjt.ordinal.intervals import Interval
 from srjt.readers import Readings
 
 IMAGES = 2000

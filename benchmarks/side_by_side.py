@@ -78,7 +78,7 @@ def pair_of_networks(args: argparse.Namespace) -> list[nn.Module]:
 
 
 def keep_at(epoch: int) -> int:
-    return int(np.ceil(BATCH * srjt.keep_rate(epoch, noise_rate=NOISE_RATE)))
+    return int(np.ceil(BATCH * srjt.ordinal.keep_rate(epoch, noise_rate=NOISE_RATE)))
 
 
 def soft_loss(output: Tensor, labels: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ from srjt.inference.answers import Answers
 from srjt.inference.aspects.referral import ReferralRule
 from srjt.inference.true_scores import TrueScores, true_scores
 from srjt.noise.quality import given_noise
-from srjt.ordinal.metrics import bootstrap_metrics
+from srjt.ordinal.intervals import bootstrap_metrics
 from srjt.readers import Readings, consensus
 
 Ints = npt.NDArray[np.int64]

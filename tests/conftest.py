@@ -114,6 +114,4 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
     launcher = Launcher(tmp_path_factory.mktemp("cache"))
     yield launcher
-    launcher.process.stdin.close()
-    launcher.process.wait(timeout=20)
-    launcher.process.stdout.close()
+    launcher.close()

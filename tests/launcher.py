@@ -12,7 +12,16 @@ from typing import Any, NoReturn
 
 import torch._dynamo  # the first optimiser imports it
 
-import srjt.cli
+import srjt.auditing.audit
+import srjt.auditing.review_app
+import srjt.cli.data
+import srjt.cli.options
+import srjt.cli.predict
+import srjt.cli.train
+import srjt.inference.sample_size
+import srjt.reports.report
+import srjt.run
+import srjt.studies.study
 
 
 def child(order: dict[str, Any]) -> NoReturn:

@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,14 +64,30 @@ class Limit:
 
 
 class Launcher:
-    """Starts ``srjt`` processes; see launcher.py."""
+    """Starts ``srjt`` processes; see launcher.py.
 
-    def __init__(self, cache: Path) -> None:
+    python: of which environment, if not of this one. env: its environment variables, if others.
+    under: a command that watches it, such as strace.
+    """
+
+    def __init__(
+        self,
+        cache: Path,
+        *,
+        python: Path | str = sys.executable,
+        env: Any = None,
+        under: Sequence[str] = (),
+    ) -> None:
         self.cache = cache
-        command = [sys.executable, str(Path(__file__).with_name("launcher.py"))]
+        command = [*under, str(python), str(Path(__file__).with_name("launcher.py"))]
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
         )
+
+    def close(self) -> None:
+        self.process.stdin.close()
+        self.process.wait(timeout=20)
+        self.process.stdout.close()
 
     def order(self, **what: Any) -> Any:
         self.process.stdin.write(json.dumps(what) + "\n")

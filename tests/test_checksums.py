@@ -89,7 +89,7 @@ def test_a_grade_that_occurs_twice_is_one_sentence(run: Path) -> None:
 def test_a_report_shows_no_changed_numbers(run: Path) -> None:
     DAMAGE["a score"](run)
     with refuses("damaged_file"):
-        srjt.report(run)
+        srjt.write_report(run)
 
 
 def test_other_names_of_grades_are_written_with_their_checksum(

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,6 +42,14 @@ def test_all_results_with_the_mark_have_a_page() -> None:
 def test_what_has_no_page_is_refused() -> None:
     with refuses("wrong_type", says="report takes a result of srjt"):
         srjt.report(3)  # type: ignore[call-overload]
+
+
+def test_a_folder_is_written_by_the_former_name_with_a_warning(tmp_path: Path) -> None:
+    with (
+        pytest.warns(FutureWarning, match=r"use srjt.write_report\(folder\) instead"),
+        refuses("wrong_file"),
+    ):
+        srjt.report(tmp_path)
 
 
 @pytest.mark.slow

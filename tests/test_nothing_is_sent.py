@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import srjt
+from processes import Launcher
 from srjt.process import NO_TELEMETRY
 
 SOURCE = Path(srjt.__file__).parent
@@ -99,57 +100,34 @@ def test_no_command_reaches_the_network(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", x.astype(np.float32))
     run, features = str(tmp_path / "run"), ["--feature-columns", "f*"]
     table = str(tmp_path / "a.csv")
+    training = ["--fold", "0", "--epochs", "2", "--network", "linear"]
     commands = [
-        [
-            "-m",
-            "srjt",
-            "train",
-            table,
-            *features,
-            "--fold",
-            "0",
-            "--out",
-            run,
-            "--epochs",
-            "2",
-            "--network",
-            "linear",
-        ],
-        ["-m", "srjt", "predict", run, table, *features, "--out", str(tmp_path / "p.csv")],
-        ["-m", "srjt", "evaluate", run, table, *features, "--fold", "0"],
-        [
-            "-m",
-            "srjt",
-            "audit",
-            table,
-            *features,
-            "--out",
-            str(tmp_path / "audit"),
-            "--epochs",
-            "2",
-        ],
-        ["-m", "srjt", "report", run],
-        ["-m", "srjt", "export", run, "--folder", str(tmp_path / "sent")],
-        [str(tmp_path / "sent" / "predict.py"), str(tmp_path / "x.npy")],
+        ["train", table, *features, *training, "--out", run],
+        ["predict", run, table, *features, "--out", str(tmp_path / "p.csv")],
+        ["evaluate", run, table, *features, "--fold", "0"],
+        ["audit", table, *features, "--out", str(tmp_path / "audit"), "--epochs", "2"],
+        ["report", run],
+        ["export", run, "--folder", str(tmp_path / "sent")],
     ]
+    calls = ["-e", "trace=connect,sendto,sendmsg"]
+    # --seccomp-bpf: it stops a process at these calls only, and not at every one
+    strace = ["strace", "-f", "--seccomp-bpf", "-qq", *calls, "-o", str(trace)]
+    launcher = Launcher(tmp_path / "cache", env=environment(home), under=strace)
     for command in commands:
-        words = [
-            "strace",
-            "-f",
-            "-qq",
-            "-e",
-            "trace=connect,sendto,sendmsg",
-            "-o",
-            str(trace),
-            sys.executable,
-            *command,
-        ]
-        done = subprocess.run(
-            words, env=environment(home), capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, (command, done.stderr)
-        reached = [line for line in trace.read_text().splitlines() if "AF_INET" in line]
-        assert reached == [], command
+        says = tmp_path / "says"
+        status = launcher.run(*command, says=says)
+        assert status == 0, (command, says.read_text())
+        assert reached(trace) == [], command
+    launcher.close()
+    assert reached(trace) == []
+    script = [*strace, sys.executable, str(tmp_path / "sent/predict.py"), str(tmp_path / "x.npy")]
+    subprocess.run(script, env=environment(home), capture_output=True, text=True, check=True)
+    assert reached(trace) == []
     assert [
         str(path) for path in home.rglob("*") if path.is_file() and "matplotlib" not in str(path)
     ] == []
+
+
+def reached(trace: Path) -> list[str]:
+    """The calls that reach the network."""
+    return [line for line in trace.read_text().splitlines() if "AF_INET" in line]

@@ -4,6 +4,7 @@ import ast
 import compileall
 import importlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,8 +16,8 @@ import srjt
 
 
 def test_every_public_name_exists_and_is_listed() -> None:
-    assert {"soft_labels", "keep_rate", "noise", "methods"} <= set(srjt.__all__)
-    assert srjt.soft_labels is importlib.import_module("srjt.ordinal.losses").soft_labels
+    assert {"train", "export", "noise", "methods"} <= set(srjt.__all__)
+    assert srjt.ordinal.soft_labels is importlib.import_module("srjt.ordinal.losses").soft_labels
     assert srjt.methods is importlib.import_module("srjt.methods")
     for name in srjt.__all__:
         assert getattr(srjt, name) is not None
@@ -34,7 +35,7 @@ def test_every_public_name_exists_and_is_listed() -> None:
             {"torch", "pandas"},
         ),
         pytest.param(
-            "from srjt import soft_labels, methods",
+            "from srjt import methods; from srjt.ordinal import soft_labels",
             {"pandas", "monai", "sklearn", "matplotlib"},
             marks=pytest.mark.slow,  # imports torch
         ),
@@ -94,3 +95,24 @@ def test_byte_code_alone_is_enough(tmp_path: Path) -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, env=environment, cwd="/"
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("former", "now"),
+    [
+        ("srjt.ordinal.metrics.bootstrap_metrics", "srjt.ordinal.intervals.bootstrap_metrics"),
+        ("srjt.keep_rate", "srjt.ordinal.keep_rate"),
+        ("srjt.soft_labels", "srjt.ordinal.soft_labels"),
+        ("srjt.export_folder", "srjt.reports.model_card.export_folder"),
+    ],
+)
+def test_former_names_work_with_a_warning(former: str, now: str) -> None:
+    module, _, name = former.rpartition(".")
+    place, _, current = now.rpartition(".")
+    instead = "srjt.export" if name == "export_folder" else now
+    said = f"{former} will be removed in the next release: use {instead} instead"
+    with pytest.warns(FutureWarning, match=re.escape(said)):
+        value = getattr(importlib.import_module(module), name)
+    assert value is getattr(importlib.import_module(place), current)
+    with pytest.raises(AttributeError, match=f"has no attribute '{name}s'"):
+        getattr(importlib.import_module(module), f"{name}s")

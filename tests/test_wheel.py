@@ -15,6 +15,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from processes import Launcher
+
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.slow
 
@@ -106,9 +108,13 @@ def clean(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def without_python() -> dict[str, str]:
+    """The environment variables, without those that tell Python where its modules are."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+
+
 def run(clean: Path, *arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-    environment |= {"SRJT_CACHE": str(cwd / "cache"), "COLUMNS": "100"}
+    environment = without_python() | {"SRJT_CACHE": str(cwd / "cache"), "COLUMNS": "100"}
     command = [str(clean / "bin" / "srjt"), *map(str, arguments)]
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
 
@@ -130,7 +136,7 @@ def test_the_demo_runs_by_uvx_and_by_pipx_run(tool: str, built: Path, tmp_path: 
         pytest.skip(f"{tool} is not installed")
     (wheel,) = built.glob("srjt-*.whl")
     start = {"uv": ["tool", "run", "--from", wheel], "pipx": ["run", "--spec", wheel]}[tool]
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    environment = without_python()
     environment |= {"SRJT_CACHE": str(tmp_path / "cache"), "PIPX_HOME": str(tmp_path / "pipx")}
     which_python = ["--python", sys.executable]
     command = [program, *start, *which_python, "srjt", "demo", "--epochs", "2", "--images", "200"]
@@ -162,9 +168,18 @@ def pip_line(clean: Path, extra: str) -> str:
 def test_a_missing_extra_names_its_line(clean: Path, tmp_path: Path) -> None:
     """Each of the optional things is asked for where it is not installed: one sentence with the pip
     line."""
+    # a command waits for its imports most of the time: one process imports, and forks for each
+    launcher = Launcher(tmp_path / "cache", python=clean / "bin" / "python", env=without_python())
+
+    def run_forked(*arguments: object) -> tuple[int, str]:
+        says = tmp_path / "says"
+        wide = {"COLUMNS": "100"}
+        status = launcher.wait(launcher.start(*arguments, says=says, env=wide))
+        return status, says.read_text()
+
     size = ("--images", "40", "--patients", "8", "--size", "32")
-    made = run(clean, "data", "synthetic", "set", *size, cwd=tmp_path)
-    assert made.returncode == 0, made.stderr
+    status, said = run_forked("data", "synthetic", "set", *size)
+    assert status == 0, said
     small = [
         "--image-size",
         32,
@@ -178,8 +193,8 @@ def test_a_missing_extra_names_its_line(clean: Path, tmp_path: Path) -> None:
         "cpu",
     ]
     train = ["train", "set/labels.csv", *small]
-    ran = run(clean, *train, "--network", "tiny", "--out", "run", cwd=tmp_path)
-    assert ran.returncode == 0, ran.stderr
+    status, said = run_forked(*train, "--network", "tiny", "--out", "run")
+    assert status == 0, said
     (tmp_path / "table.parquet").write_bytes(b"PAR1")
     (tmp_path / "table.xlsx").write_bytes(b"PK\x03\x04")
     dicom = tmp_path / "dicom"
@@ -209,20 +224,21 @@ def test_a_missing_extra_names_its_line(clean: Path, tmp_path: Path) -> None:
         ],
     }
     for extra, command in asked.items():
-        ran = run(clean, *command, cwd=tmp_path)
-        assert ran.returncode == 2, (extra, ran.stdout, ran.stderr)
-        assert pip_line(clean, extra) in ran.stderr, (extra, ran.stderr)
-        assert "Traceback" not in ran.stderr
+        status, said = run_forked(*command)
+        assert status == 2, (extra, said)
+        assert pip_line(clean, extra) in said, (extra, said)
+        assert "Traceback" not in said
     asked["fiftyone"] = []  # it has no command
     python = subprocess.run(
         [clean / "bin" / "python", "-c", SHOW], cwd=tmp_path, capture_output=True, text=True
     )
     assert pip_line(clean, "fiftyone") in python.stderr
-    ran = run(clean, "doctor", cwd=tmp_path)
-    assert ran.returncode == 0, ran.stderr
+    status, said = run_forked("doctor")
+    assert status == 0, said
+    launcher.close()
     for extra in asked:
         assert any(
-            row.startswith(f"{extra} ") and "pip install" in row for row in ran.stdout.splitlines()
+            row.startswith(f"{extra} ") and "pip install" in row for row in said.splitlines()
         )
     optional = set(installed(clean).metadata.get_all("Provides-Extra") or []) - {
         "dev",

@@ -30,7 +30,8 @@ import pandas as pd
 from differences import Difference, crossed_difference
 
 from srjt.errors import SrjtError, unknown_name
-from srjt.ordinal.metrics import METRICS, holm, resampled_metrics
+from srjt.ordinal.intervals import holm, resampled_metrics
+from srjt.ordinal.metrics import METRICS
 from srjt.reports.figures.canvas import (
     GREY,
     INK,

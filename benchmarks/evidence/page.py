@@ -29,7 +29,7 @@ import compare
 import pandas as pd
 import stored_tables
 
-from srjt.ordinal.metrics import holm
+from srjt.ordinal.intervals import holm
 from srjt.reports.study_tables import study_tables, test_train_ratio
 from srjt.studies.results import RUN_COLUMNS, StudyResults, pool_ours
 from srjt.training.checkpoint import LAST, last_epochs, read_metrics

@@ -45,7 +45,7 @@ from recipe_tables import pipes  # noqa: E402
 
 from srjt.data import Manifest, Split, folds, from_arrays  # noqa: E402
 from srjt.data.splits import corrupt_sides  # noqa: E402
-from srjt.ordinal.metrics import holm  # noqa: E402
+from srjt.ordinal.intervals import holm  # noqa: E402
 from srjt.studies.config import parse_method, parse_noise  # noqa: E402
 from srjt.studies.results import PairedTest, corrected_t_test  # noqa: E402
 

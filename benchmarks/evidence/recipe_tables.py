@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from srjt.ordinal.metrics import holm
+from srjt.ordinal.intervals import holm
 from srjt.studies.results import corrected_t_test
 
 CASES = {

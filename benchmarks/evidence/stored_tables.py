@@ -34,7 +34,7 @@ from recipe_tables import (
 )
 
 from srjt.noise.estimate import rate_text
-from srjt.ordinal.metrics import holm
+from srjt.ordinal.intervals import holm
 from srjt.studies.results import PairedTest, corrected_t_test
 
 FAMILIES = {

@@ -29,7 +29,6 @@ from srjt.inference.sample_size import (
     plan,
 )
 from srjt.inference.subgroups import Subgroups, group_by, judge_subgroups
-from srjt.ordinal import metrics
 from srjt.ordinal.baseline import gain_over_one_grade, one_grade
 from srjt.ordinal.decisions import (
     areas,
@@ -37,7 +36,8 @@ from srjt.ordinal.decisions import (
     referral_probability,
     threshold_for_sensitivity,
 )
-from srjt.ordinal.metrics import METRICS, Interval
+from srjt.ordinal.intervals import Interval, one_error_more, patients_behind, resampled_metrics
+from srjt.ordinal.metrics import METRICS
 from srjt.ordinal.ranges import patient_weights
 from srjt.reports.pages.analysis import verdict_of_both
 from srjt.reports.pages.study import learning_curve_section
@@ -63,14 +63,13 @@ def differences(sample: Sample, answers: list[list[Ints]], classes: int) -> list
     """answers: of both methods the grades of each training."""
     how = {"num_classes": classes, "groups": sample.groups, "resamples": RESAMPLES}
     drawn = [
-        [metrics.resampled_metrics(sample.true, one, **how) for one in trainings]
-        for trainings in answers
+        [resampled_metrics(sample.true, one, **how) for one in trainings] for trainings in answers
     ]
     more = []
     for trainings in answers:
         own = [_tables_by_patient(sample, one, classes) for one in trainings]
-        more.append([metrics.one_error_more(one) for one in own])
-    behind = metrics.patients_behind(own[0])
+        more.append([one_error_more(one) for one in own])
+    behind = patients_behind(own[0])
     return _differences(["first", "second"], drawn, patients=behind, level=0.95, errors=more)
 
 

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from srjt._version import __version__ as __version__
-from srjt.lazy import lazy_names
+from srjt.lazy import former_names, lazy_names
 
 if TYPE_CHECKING:
     from srjt import (
@@ -24,16 +24,12 @@ if TYPE_CHECKING:
     from srjt.inference.compare import compare as compare
     from srjt.inference.evaluate import evaluate as evaluate
     from srjt.inference.explain import explain as explain
-    from srjt.inference.export import export as export
     from srjt.inference.predict import predict as predict
     from srjt.inference.sample_size import plan as plan
     from srjt.notebook import HasPage
-    from srjt.ordinal.losses import soft_labels as soft_labels
-    from srjt.ordinal.selection import keep_rate as keep_rate
     from srjt.ranges import OrdinalRanges as OrdinalRanges
-    from srjt.reports.model_card import export_folder as export_folder
-    from srjt.reports.report import report as report
-    from srjt.run import load_run as load_run, train as train
+    from srjt.reports.report import report as report, write_report as write_report
+    from srjt.run import export as export, load_run as load_run, train as train
     from srjt.studies.study import study as study
 
 __all__, __getattr__, __dir__ = lazy_names(
@@ -45,17 +41,22 @@ __all__, __getattr__, __dir__ = lazy_names(
         "srjt.inference.compare": ("compare",),
         "srjt.inference.evaluate": ("evaluate",),
         "srjt.inference.explain": ("explain",),
-        "srjt.inference.export": ("export",),
         "srjt.inference.predict": ("predict",),
         "srjt.inference.sample_size": ("plan",),
-        "srjt.ordinal.losses": ("soft_labels",),
-        "srjt.ordinal.selection": ("keep_rate",),
         "srjt.ranges": ("OrdinalRanges",),
-        "srjt.reports.model_card": ("export_folder",),
-        "srjt.reports.report": ("report",),
-        "srjt.run": ("load_run", "train"),
+        "srjt.reports.report": ("report", "write_report"),
+        "srjt.run": ("export", "load_run", "train"),
         "srjt.studies.study": ("study",),
     },
+    former=former_names(
+        __name__,
+        {
+            "export_folder": "srjt.reports.model_card.export_folder",
+            "keep_rate": "srjt.ordinal.keep_rate",
+            "soft_labels": "srjt.ordinal.soft_labels",
+        },
+        instead={"export_folder": "srjt.export"},
+    ),
 )
 
 

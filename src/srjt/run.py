@@ -9,25 +9,31 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import os
 import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec
 
 import pandas as pd
 
+from srjt.data.images.feed import Samples
 from srjt.errors import SrjtError
 from srjt.files import read_checksums, write_atomically, write_checksums
 from srjt.hub import HUB_MODEL, HUB_SAMPLES, upload_run
+from srjt.inference.calibrated_run import RunLike
 from srjt.inference.evaluate import Evaluation, best_side, evaluate, evaluate_sides
 from srjt.inference.explain import explain
-from srjt.inference.export import export
+from srjt.inference.export import Exported, export_file
 from srjt.inference.predict import predict
 from srjt.notebook import HasPage
+from srjt.ordinal import Purpose
+from srjt.ordinal.decoding import Decoding
 from srjt.ordinal.metrics import MAIN
+from srjt.settings import with_former_names
 from srjt.training import train as training, trained
 from srjt.training.folder import read_facts, write_facts
 from srjt.training.trained import Trained
@@ -39,6 +45,77 @@ if TYPE_CHECKING:
 
 
 P = ParamSpec("P")
+
+
+@with_former_names
+def export(
+    run: RunLike,
+    path: str | os.PathLike[str],
+    *,
+    format: Literal["onnx", "torch.export", "folder"] | None = None,
+    samples: Samples | None = None,
+    target_metric: Purpose | None = None,
+    decoding: Decoding | None = None,
+    recalibrate: bool = True,
+    overwrite: bool = False,
+) -> Exported:
+    """Write a run for programs without srjt: as one file, or as a folder to send.
+
+    A file contains the preprocessing (without resizing), all networks, and what makes grades of
+    their outputs. Its input is ``images``, uint8 (N, H, W, 3) RGB of the run's image size, or
+    ``features``, float32 (N, F). The outputs are ``probabilities`` (N, C), ``grade`` (N,) int64 and
+    ``severity`` (N,) float. N is dynamic.
+
+    A folder contains ``model.onnx``, ``MODEL_CARD.md``, ``config.json``, and ``predict.py``, which
+    predicts with onnxruntime, NumPy and Pillow alone; ``requirements.txt`` lists them.
+
+    Parameters
+    ----------
+    run : Trained or path
+        A trained run, or the path of its folder.
+    path : path
+        What to write. It is written only if its probabilities differ from those of the run by at
+        most 1e-4.
+    format : {"onnx", "torch.export", "folder"}, optional
+        Default: from the suffix of ``path``, ``.onnx`` or ``.pt2``; a folder if there is none.
+    samples : ndarray, optional
+        Samples to check the model with, in the shape of its input. Default: a few synthetic images,
+        or random features.
+    target_metric : {"mae", "accuracy", "qwk", "macro_f1"}, optional
+        The metric that the grades are for, as for ``srjt.predict``. Default: that of the run.
+    decoding : {"argmax", "median", "expected"}, optional
+        The most likely grade, the median, or the rounded mean, whatever the metric.
+    recalibrate : bool
+        Recalibrate the probabilities as ``srjt.predict`` does, inside the model.
+    overwrite : bool
+        Write into a folder that is not empty; files with other names stay. A file is replaced.
+
+    Returns
+    -------
+    Exported
+        The path, the input and the metadata of the model, and how well it agrees with the run.
+
+    Examples
+    --------
+    >>> import srjt
+    >>> data = srjt.data.synthetic.generate(images=60, patients=12, size=32)
+    >>> settings = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 1, "noise_rate": 0.2}
+    >>> run = srjt.train(data, **settings)
+    >>> srjt.export(run, "model.pt2").input
+    'images uint8 (N, 32, 32, 3)'
+    >>> srjt.export(run, "to_send")  # doctest: +SKIP
+    """
+    options: dict[str, Any] = {
+        "samples": samples,
+        "target_metric": target_metric,
+        "decoding": decoding,
+        "recalibrate": recalibrate,
+    }
+    if format == "folder" or (format is None and not Path(path).suffix):
+        from srjt.reports.model_card import export_folder  # figures take a while to import
+
+        return export_folder(run, path, overwrite=overwrite, **options)
+    return export_file(run, Path(path), format=format, **options)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -1,8 +1,8 @@
 """A review server in a process of its own, and a cross-fit without training."""
 
+import os
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from processes import Launcher
 from srjt.cli import main
 from srjt.data import Manifest
 from srjt.training.crossfit import CrossFit
@@ -46,47 +47,55 @@ def srjt(
 
 @dataclass
 class Served:
-    process: subprocess.Popen[str]
-    address: str  # with the token
-    port: int
+    launcher: Launcher
+    pid: int
+    says: Path
+    address: str = ""  # with the token
+    status: int | None = None  # when it has ended
+
+    @property
+    def port(self) -> int:
+        return int(re.search(r":(\d+)/", self.address)[1])
+
+    def wait_until_it_serves(self) -> None:
+        address = re.compile(r"http://[^:/]+:\d+/\?token=[\w-]+(?=\s)")
+        self.status = self.launcher.wait_until(
+            self.pid, lambda: address.search(self.says.read_text()) is not None
+        )
+        found = address.search(self.says.read_text())
+        assert found, self.says.read_text()
+        self.address = found[0]
+
+    def end(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+        self.status = self.launcher.wait(self.pid)
 
     def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
+        self.end(signal.SIGKILL)
 
     def interrupt(self) -> str:
         """Press Ctrl-C, and return the output."""
-        self.process.send_signal(signal.SIGINT)
-        said, _ = self.process.communicate(timeout=30)
-        return said
+        self.end(signal.SIGINT)
+        return self.says.read_text()
 
 
 @pytest.fixture(scope="module")
-def serve() -> Iterator[Callable[..., Served]]:
+def serve(
+    launcher: Launcher, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., Served]]:
     """Starts ``srjt review`` in a process of its own; those still running at the end are killed."""
-    running: list[subprocess.Popen[str]] = []
+    started: list[Served] = []
 
     def start(folder: Path, *options: object) -> Served:
-        command = [
-            sys.executable,
-            "-m",
-            "srjt",
-            "review",
-            str(folder),
-            "--no-open",
-            *map(str, options),
-        ]
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        running.append(process)
-        announced = process.stdout.readline()
-        found = re.search(r"http://[^:/]+:(\d+)/\?token=[\w-]+", announced)
-        assert found, announced + process.stdout.read()
-        return Served(process, found[0], int(found[1]))
+        says = tmp_path_factory.mktemp("served") / "says"
+        says.touch()
+        pid = launcher.start("review", folder, "--no-open", *options, says=says)
+        served = Served(launcher, pid, says)
+        started.append(served)
+        served.wait_until_it_serves()
+        return served
 
     yield start
-    for process in running:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
+    for served in started:
+        if served.status is None:
+            served.kill()

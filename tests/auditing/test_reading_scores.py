@@ -83,7 +83,7 @@ def test_an_audit_names_the_reader_and_the_readings_that_are_wrong(
     assert wrong[: int(wrong.sum())].mean() > 0.8  # by chance about 0.23
     written = pd.read_csv(tmp_path / "audit" / "readings.csv", dtype=str)
     assert written["id"].tolist() == found.readings["id"].tolist()
-    srjt.report(tmp_path / "audit")
+    srjt.write_report(tmp_path / "audit")
     page = (tmp_path / "audit" / "report.html").read_text()
     assert "The 60 most doubtful readings" in page
     own = select_readings(reading.report.readings, found.fitted.manifest.ids)

@@ -279,7 +279,7 @@ def test_it_prints_the_address_serves_and_prints_a_summary(audit_folder: Path, s
     body = b'{"line": 0, "id": "%s", "action": "keep", "seen": 0, "since": 0}' % sample
     browser.open(Request(f"{home}/api/decide", body, {"Origin": home})).read()
     said = served.interrupt()
-    assert served.process.returncode == 0
+    assert served.status == 0
     assert "1 of 5 reviewed, 0 changed, estimated remaining noise" in said
     assert "1 decided in this session" in said
     assert f"srjt review export {audit_folder} --out labels_clean.csv" in said

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -218,21 +219,23 @@ def test_a_journal_without_its_log_is_refused_and_not_deleted(tmp_path: Path) ->
 
 
 # kill -9 before the n-th operation on the folder, as reported by Python's audit hooks
-KILLED_EARLY = """
-import os, signal, sys
-from pathlib import Path
-from srjt.auditing.review_log import Decisions
-folder, left = Path(sys.argv[1]), [int(sys.argv[2])]
-def watch(event, arguments):
-    if event in ("open", "os.mkdir", "os.link", "os.rename", "os.remove", "os.rmdir", "sqlite3.connect") and any(
-        str(folder) in str(argument) for argument in arguments
-    ):
-        left[0] -= 1
-        if left[0] < 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-sys.addaudithook(watch)
-Decisions(folder / "d.sqlite").close()
-"""
+OPERATIONS = ("open", "os.mkdir", "os.link", "os.rename", "os.remove", "os.rmdir")
+OPERATIONS += ("sqlite3.connect",)
+
+
+def create_and_be_killed(folder: Path, left: int) -> NoReturn:
+    """In a process of its own."""
+
+    def watch(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal left
+        if event in OPERATIONS and any(str(folder) in str(argument) for argument in arguments):
+            left -= 1
+            if left < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(watch)
+    Decisions(folder / "d.sqlite").close()
+    os._exit(0)
 
 
 @pytest.mark.slow
@@ -241,14 +244,17 @@ def test_kill_9_while_the_log_is_created(tmp_path: Path) -> None:
     killed = 0
     for step in range(20):
         path.unlink(missing_ok=True)
-        ended = subprocess.run(
-            [sys.executable, "-c", KILLED_EARLY, str(tmp_path), str(step)], check=False
-        )
+        if (pid := os.fork()) == 0:  # with all modules, which take seconds to import
+            try:
+                create_and_be_killed(tmp_path, step)
+            finally:
+                os._exit(1)
+        ended = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         assert not path.exists() or path.stat().st_size > 0
         Decisions(path).close()
-        if ended.returncode == 0:
+        if ended == 0:
             break
-        assert ended.returncode == -signal.SIGKILL
+        assert ended == -signal.SIGKILL
         killed += 1
     assert killed >= 4  # folder, file, link, opened
 

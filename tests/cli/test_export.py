@@ -22,7 +22,6 @@ import srjt
 from srjt.data.images import decode
 from srjt.ordinal.decoding import GradeRule
 from srjt.reports.aspects.grading import grade_in_words
-from srjt.reports.model_card import export_folder
 from srjt.reports.standalone_predict import find_files, read_image
 
 from .conftest import Srjt
@@ -185,7 +184,7 @@ def test_a_model_of_features(tmp_path: Path) -> None:
     data = srjt.data.from_arrays(rows, grades)
     names = {"0": "none", "1": "some", "2": "much"}
     run = srjt.train(data, out=tmp_path / "run", method="standard", epochs=2, grade_names=names)
-    export_folder(run, tmp_path / "to_send")
+    srjt.export(run, tmp_path / "to_send")
     np.savez(tmp_path / "new.npz", features=rows, ids=[f"row {k}" for k in range(90)])
     ran = run_script(tmp_path / "to_send", tmp_path / "new.npz")
     assert (ran.returncode, ran.stderr) == (0, "")

@@ -91,7 +91,7 @@ def test_a_run(run: Path, name: str) -> None:
 
 @pytest.mark.usefixtures("undrawn")
 def test_the_page_of_a_run(run: Path) -> None:
-    check(run / "summary.json", lambda: srjt.report(run), odd=({},))
+    check(run / "summary.json", lambda: srjt.write_report(run), odd=({},))
 
 
 def test_a_study(tmp_path: Path) -> None:

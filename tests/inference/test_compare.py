@@ -13,7 +13,8 @@ import srjt
 from fixtures.held_out_runs import drawn_side, made_run
 from refusals import refuses
 from srjt.inference.compare import _differences, compare
-from srjt.ordinal.metrics import METRICS, TOO_FEW, holm, resampled_metrics
+from srjt.ordinal.intervals import TOO_FEW, holm, resampled_metrics
+from srjt.ordinal.metrics import METRICS
 from srjt.training.config import TrainConfig
 from srjt.training.held_out import HeldOut
 from srjt.training.trained import Trained

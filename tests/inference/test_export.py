@@ -179,6 +179,13 @@ def test_features_and_a_method_with_its_own_probabilities(method: str, tmp_path:
         srjt.export(run, tmp_path / "head.onnx", samples=x[:, :4])
 
 
+def test_a_name_without_a_suffix_is_a_folder(image_run: Trained, tmp_path: Path) -> None:
+    with refuses("unsupported", says="A model card needs the folder of a run"):
+        srjt.export(image_run, tmp_path / "to_send")
+    with refuses("unsupported", says="A model card needs the folder of a run"):
+        srjt.export(image_run, tmp_path / "version.2", format="folder")
+
+
 @pytest.mark.parametrize(
     ("name", "format", "code", "option", "says"),
     [

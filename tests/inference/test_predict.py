@@ -1,6 +1,7 @@
 """Predictions: how they are answered, progress, columns of the user's own."""
 
 import json
+import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -159,6 +160,9 @@ def test_what_is_said_is_what_was_done(run: Trained, features: Manifest) -> None
     assert (how["networks"]["number"], how["precision"]) == (1, "fp32")
     assert "patient" in srjt.report(table).title
     assert type(table.head(2)).__name__ == "DataFrame"
+    again = pickle.loads(pickle.dumps(table))
+    assert not hasattr(again, "run")
+    pd.testing.assert_frame_equal(pd.DataFrame(again), pd.DataFrame(table))
     assert how["range"]["coverage"] == 0.8
 
     images = srjt.predict(run, few).sort_values(["grade", "expected_grade"])

@@ -23,7 +23,8 @@ from srjt.inference.sample_size import (
 from srjt.inference.true_scores import TrueScores
 from srjt.noise.verified import labels_to_verify
 from srjt.ordinal.decoding import GradeRule
-from srjt.ordinal.metrics import METRICS, Interval, wrong_by
+from srjt.ordinal.intervals import Interval, wrong_by
+from srjt.ordinal.metrics import METRICS
 from srjt.reports.pages import answers as page
 from srjt.training.trained import Trained
 

@@ -18,7 +18,8 @@ from srjt.data import Manifest
 from srjt.inference.answers import Answers
 from srjt.inference.subgroups import Subgroups, _Permuted, gap_interval, group_by, judge_subgroups
 from srjt.ordinal.calibration import expected_calibration_error
-from srjt.ordinal.metrics import METRICS, TOO_FEW, ScoreDraws, holm
+from srjt.ordinal.intervals import TOO_FEW, ScoreDraws, holm
+from srjt.ordinal.metrics import METRICS
 from srjt.reports.aspects.subgroups import comparison_of
 from srjt.training.trained import Trained
 

@@ -11,7 +11,7 @@ from sklearn.metrics import precision_score, recall_score
 
 from refusals import refuses
 from srjt.ordinal import decisions
-from srjt.ordinal.metrics import effective_counts, percentile_tails
+from srjt.ordinal.intervals import effective_counts, percentile_tails
 
 PAIRS = st.lists(
     st.tuples(st.booleans(), st.booleans(), st.integers(0, 6)), min_size=1, max_size=60
@@ -249,7 +249,7 @@ def test_intervals_of_areas_resample_patients(monkeypatch: pytest.MonkeyPatch) -
     for name in once:
         assert copied[name] == pytest.approx(once[name])  # copies change nothing
         assert once[name].low < once[name].value < once[name].high
-    monkeypatch.setattr("srjt.ordinal.metrics._CELLS", 100)  # many small blocks
+    monkeypatch.setattr("srjt.ordinal.intervals._CELLS", 100)  # many small blocks
     assert decisions.areas(y, s, groups=list(range(40)), resamples=400) == once
     apart = decisions.areas(np.repeat(y, 5), np.repeat(s, 5), resamples=400)["roc_area"]
     assert apart.high - apart.low < copied["roc_area"].high - copied["roc_area"].low

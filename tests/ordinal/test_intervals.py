@@ -12,7 +12,22 @@ from scipy.stats import beta, norm as normal, t as student, ttest_ind
 
 from refusals import refuses
 from srjt.ordinal import metrics
-from srjt.ordinal.metrics import bootstrap_metrics, holm, t_interval
+from srjt.ordinal.intervals import (
+    bootstrap_metrics,
+    effective_counts,
+    effective_patients,
+    holm,
+    images_worth_one,
+    one_error_more,
+    patient_draws,
+    patients_behind,
+    patients_of_grades,
+    percentile_interval,
+    percentile_tails,
+    resampled_metrics,
+    score_draws,
+    t_interval,
+)
 
 
 def test_against_a_plain_bootstrap_over_patients() -> None:
@@ -31,7 +46,7 @@ def test_against_a_plain_bootstrap_over_patients() -> None:
     intervals = bootstrap_metrics(true, predicted, num_classes=3, groups=names, resamples=4000)
     assert intervals.keys() == metrics.METRICS.keys()
     assert all(one.low <= one.value <= one.high for one in intervals.values())
-    ours = metrics.resampled_metrics(true, predicted, num_classes=3, groups=names, resamples=4000)[
+    ours = resampled_metrics(true, predicted, num_classes=3, groups=names, resamples=4000)[
         "accuracy"
     ]
     assert ours[1:].std() * math.sqrt(31 / 30) == pytest.approx(np.std(drawn), rel=0.05)
@@ -83,12 +98,10 @@ def test_two_methods_on_the_same_patients_are_resampled_alike() -> None:
         "resamples": 40,
         "metrics": ["accuracy"],
     }
-    right, wrong = (
-        metrics.resampled_metrics(true, said, **how)["accuracy"] for said in (true, worse)
-    )
+    right, wrong = (resampled_metrics(true, said, **how)["accuracy"] for said in (true, worse))
     assert (right == 1.0).all()
     gap = (right - wrong) * 6  # the weight of patient b
-    weights = np.concatenate([*metrics.patient_draws(3, 40, seed=0)])
+    weights = np.concatenate([*patient_draws(3, 40, seed=0)])
     assert gap == pytest.approx(weights[:, 1])
     assert weights.sum(axis=1) == pytest.approx(3.0)
     assert weights[0] == pytest.approx(1.0)
@@ -97,9 +110,7 @@ def test_two_methods_on_the_same_patients_are_resampled_alike() -> None:
 
 def test_the_tails_of_an_interval_are_equal() -> None:
     drawn = [0.7, *np.linspace(0, 1, 101)]
-    assert metrics.percentile_interval(drawn, patients=10**9, level=0.9) == pytest.approx(
-        (0.7, 0.05, 0.95)
-    )
+    assert percentile_interval(drawn, patients=10**9, level=0.9) == pytest.approx((0.7, 0.05, 0.95))
 
 
 @pytest.mark.parametrize("patients", [4, 12, 400])
@@ -110,7 +121,7 @@ def test_the_percentiles_of_few_patients_are_those_of_students_interval(patients
     draws = 1.0 + spread * math.sqrt((patients - 1) / patients / (patients + 1)) * normal.ppf(
         np.linspace(0, 1, 10**5 + 1)[1:-1]
     )
-    found = metrics.percentile_interval([1.0, *draws], patients=patients, level=0.8)
+    found = percentile_interval([1.0, *draws], patients=patients, level=0.8)
     half = student.ppf(0.9, patients - 1) * spread / math.sqrt(patients)
     assert found == pytest.approx((1.0, 1.0 - half, 1.0 + half), rel=1e-3)
 
@@ -124,10 +135,10 @@ def test_intervals_of_few_patients_hold_the_truth() -> None:
         right = rng.random((8, 20)) < rng.beta(4, 2, (8, 1))
         grades = {"true": np.zeros(160, int), "predicted": 1 - right.ravel().astype(int)}
         groups = np.repeat(np.arange(8), 20).tolist()
-        drawn = metrics.resampled_metrics(
+        drawn = resampled_metrics(
             **grades, num_classes=2, groups=groups, metrics=["accuracy"], seed=seed
         )
-        _, low, high = metrics.percentile_interval(drawn["accuracy"], patients=8)
+        _, low, high = percentile_interval(drawn["accuracy"], patients=8)
         held += low <= 2 / 3 <= high
     assert 0.92 <= held / 300 <= 0.98
 
@@ -204,7 +215,7 @@ def test_a_share_of_independent_images_has_clopper_and_pearsons_interval(
     true = np.zeros(patients, dtype=int)
     predicted = (np.arange(patients) < errors).astype(int)
     found = bootstrap_metrics(true, predicted, num_classes=2, resamples=20_000)
-    tail = metrics.percentile_tails(patients)[0]
+    tail = percentile_tails(patients)[0]
     low = beta.ppf(tail, patients - errors, errors + 1)
     high = beta.ppf(1 - tail, patients - errors + 1, errors) if errors else 1.0
     assert found["accuracy"] == pytest.approx((1 - errors / patients, low, high), abs=0.006)
@@ -229,29 +240,25 @@ def test_images_that_err_together_count_as_one() -> None:
     own[:, 0, 0] = 10
     off = ~np.eye(2, dtype=bool)
     size = own.sum(axis=(1, 2))
-    assert metrics.images_worth_one(own, off, size) == pytest.approx(
-        10.0
-    )  # nothing is known: as ten
+    assert images_worth_one(own, off, size) == pytest.approx(10.0)  # nothing is known: as ten
     together, alone = own.copy(), own.copy()
     together[:3] = [[0, 10], [0, 0]]
     alone[:] = [[7, 3], [0, 0]]
-    assert metrics.images_worth_one(together, off, size) == pytest.approx(10.0)
-    assert metrics.images_worth_one(alone, off, size) == 1.0
+    assert images_worth_one(together, off, size) == pytest.approx(10.0)
+    assert images_worth_one(alone, off, size) == 1.0
     some = own.copy()
     some[0] = [[8, 2], [0, 0]]  # (2² · 0.9 of ten + 10) / (2 · 0.98 + 1)
-    assert metrics.images_worth_one(some, off, size) == pytest.approx(
-        (2**2 * 0.9 + 10) / (2 * 0.98 + 1)
-    )
+    assert images_worth_one(some, off, size) == pytest.approx((2**2 * 0.9 + 10) / (2 * 0.98 + 1))
 
 
 def test_one_error_more_weighs_as_many_images_as_are_worth_one() -> None:
     """Five patients with four images, all of them right: a patient's images may err together."""
     own = np.zeros((5, 2, 2))
     own[:, 0, 0] = 4.0
-    assert metrics.one_error_more(own)["accuracy"] == pytest.approx(20 / 24 - 1)
-    assert metrics.one_error_more(own)["mae"] == pytest.approx(4 / 24)
+    assert one_error_more(own)["accuracy"] == pytest.approx(20 / 24 - 1)
+    assert one_error_more(own)["mae"] == pytest.approx(4 / 24)
     own[:, 0, 0] = 1.0  # one image each
-    assert metrics.one_error_more(own)["accuracy"] == pytest.approx(5 / 6 - 1)
+    assert one_error_more(own)["accuracy"] == pytest.approx(5 / 6 - 1)
 
 
 def test_right_samples_of_a_grade_weigh_as_many_images_as_a_patient_has_of_it() -> None:
@@ -260,7 +267,7 @@ def test_right_samples_of_a_grade_weigh_as_many_images_as_a_patient_has_of_it() 
     own = np.zeros((20, 2, 2))
     own[:10, 0], own[10:, 1] = [9, 1], [1, 9]
     drawn = np.broadcast_to(own.sum(axis=0), (20_001, 2, 2))
-    better = metrics.score_draws(own, drawn, metrics=["macro_recall"]).better["macro_recall"]
+    better = score_draws(own, drawn, metrics=["macro_recall"]).better["macro_recall"]
     added = 10.0 * np.random.default_rng(1).standard_gamma(0.5, (20_000, 2))
     expected = ((90 + added) / (100 + added)).mean(axis=1)
     assert better.mean() == pytest.approx(expected.mean(), abs=2e-4)
@@ -273,16 +280,16 @@ def test_a_mean_over_grades_rests_on_the_patients_of_the_rarest_grade() -> None:
     own[:, 0, 0] = 1.0
     own[:12, 1, 1] = 1.0
     own[0, 1, 1] = 8.0
-    behind = metrics.patients_behind(own)
+    behind = patients_behind(own)
     samples = own.sum(axis=(1, 2))
-    assert metrics.patients_of_grades(own).tolist() == [30, 12]
+    assert patients_of_grades(own).tolist() == [30, 12]
     for name, metric in metrics.METRICS.items():
         by_hand = _effective([8] + [1] * 11 if metric.per_grade else samples)
         assert behind[name] == pytest.approx(by_hand)
     own[9:12, 1, 1] = 0.0  # nine are too few
-    assert metrics.patients_behind(own)["macro_f1"] == 0.0
+    assert patients_behind(own)["macro_f1"] == 0.0
     samples = own.sum(axis=(1, 2))
-    assert metrics.patients_behind(own)["mae"] == pytest.approx(_effective(samples))
+    assert patients_behind(own)["mae"] == pytest.approx(_effective(samples))
 
 
 def _effective(samples: ArrayLike) -> float:
@@ -302,14 +309,12 @@ def _effective(samples: ArrayLike) -> float:
 
 
 def test_effective_patients_by_hand() -> None:
-    assert metrics.effective_patients([0, 1, 2, 3]) == pytest.approx(4.0)
-    assert metrics.effective_patients(np.repeat([0, 1], [9, 1])) == pytest.approx(
-        _effective([9, 1])
-    )
-    assert metrics.effective_patients([0, 0, 0]) == 1.0
+    assert effective_patients([0, 1, 2, 3]) == pytest.approx(4.0)
+    assert effective_patients(np.repeat([0, 1], [9, 1])) == pytest.approx(_effective([9, 1]))
+    assert effective_patients([0, 0, 0]) == 1.0
     counts = np.array([[3.0, 9.0, 0.0], [3.0, 1.0, 0.0], [3.0, 0.0, 0.0]])
     with np.errstate(all="raise"):
-        assert metrics.effective_counts(counts) == pytest.approx([3.0, _effective([9, 1]), 0.0])
+        assert effective_counts(counts) == pytest.approx([3.0, _effective([9, 1]), 0.0])
 
 
 @pytest.mark.parametrize(
@@ -333,7 +338,7 @@ def test_a_mean_of_unequal_patients_has_the_level_that_it_promises(samples: list
     of_all = means @ shares
     pull = shares * (means - of_all[:, None])
     drawn = (pull**2).sum(axis=1) * patients / (patients + 1)  # the variance of exponential weights
-    n = metrics.effective_counts(size)
+    n = effective_counts(size)
     error = np.sqrt(drawn * (n + 1) / (n - 1))
     found = (np.abs(of_all) > student.ppf(0.975, n - 1) * error).mean()
     assert found < 0.05 + 2 * (0.05 * 0.95 / len(means)) ** 0.5

@@ -9,7 +9,7 @@ from sklearn.metrics import cohen_kappa_score
 
 from fixtures.reader_tables import readings_of
 from srjt.errors import SrjtError
-from srjt.ordinal.metrics import TOO_FEW, effective_counts, wrong_by
+from srjt.ordinal.intervals import TOO_FEW, effective_counts, wrong_by
 from srjt.readers import Consensus, Readings, compare_network, consensus, next_readings
 from srjt.readers.agreement import ends, weighted_kappa
 from srjt.readers.network import _Resampled, distance_at_limit

@@ -79,7 +79,7 @@ def test_a_folder_that_is_damaged_is_refused_in_one_sentence(
     summary = json.loads((folder / "summary.json").read_text())
     (folder / "summary.json").write_text(json.dumps({**summary, "matrix": "lost"}))
     with pytest.raises(SrjtError, match="damaged or not from srjt"):
-        srjt.report(folder)
+        srjt.write_report(folder)
     (folder / "summary.json").unlink()
     with pytest.raises(
         SrjtError, match=r"is not the folder of an audit \(it contains no summary\.json\)"

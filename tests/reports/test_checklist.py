@@ -244,7 +244,7 @@ def test_an_audit_says_how_many_labels_are_wrong(folder: Path, tmp_path: Path) -
 
 
 def test_the_files_for_a_journal_are_plain(folder: Path) -> None:
-    page, text = srjt.report(folder, checklist="claim")
+    page, text = srjt.write_report(folder, checklist="claim")
     assert (page, text) == (folder / "claim.html", folder / "claim.md")
     written = page.read_text()
     assert not re.search("<script|<style|style=|<svg|<b>moderate", written)
@@ -255,11 +255,11 @@ def test_the_files_for_a_journal_are_plain(folder: Path) -> None:
     assert written.count("<tr>") == 1 + 44 + 1 + 4
     assert text.read_text().count(AUTHORS) > 10
     with refuses("unknown_name", says="'claim'"):
-        srjt.report(folder, checklist="clam")
+        srjt.write_report(folder, checklist="clam")
     with refuses("missing_option", "also"):
-        srjt.report(folder, also=["audit"])
+        srjt.write_report(folder, also=["audit"])
     with refuses("conflict", "checklist"):
-        srjt.report(folder, checklist="claim", figures="x")
+        srjt.write_report(folder, checklist="claim", figures="x")
 
 
 def test_an_evaluation_knows_the_samples_of_its_run(folder: Path) -> None:

@@ -24,10 +24,10 @@ NAMES = {"Mayo 0": "normal", "Mayo 1": "<b>mild", "Mayo 2": "moderate", "Mayo 3"
 @pytest.mark.slow
 def test_an_audit_keeps_and_shows_them(make_audit_folder, tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "audit", make_audit_folder, truth=True)
-    (path,) = srjt.report(folder)
+    (path,) = srjt.write_report(folder)
     assert "(normal)" not in path.read_text()
     edit_json(folder / "audit.json", grade_names=NAMES)
-    page = srjt.report(folder)[0].read_text()
+    page = srjt.write_report(folder)[0].read_text()
     assert "Mayo 0 (normal)" in page
     assert "Mayo 1 (&lt;b&gt;mild)" in page
     assert "<b>mild" not in page
@@ -55,9 +55,9 @@ def test_damaged_names_are_one_sentence(make_audit_folder, tmp_path: Path) -> No
 @pytest.mark.slow
 def test_a_study_keeps_and_shows_them(tmp_path: Path) -> None:
     folder = make_study(tmp_path / "study", folds=1, methods=("standard",))
-    assert "(severe)" not in srjt.report(folder)[0].read_text()
+    assert "(severe)" not in srjt.write_report(folder)[0].read_text()
     edit_json(folder / "study.json", study={"grade_names": NAMES})
-    page = srjt.report(folder)[0].read_text()
+    page = srjt.write_report(folder)[0].read_text()
     assert "Mayo 3 (severe)" in page
     assert "<b>mild" not in page
     config = StudyConfig.from_dict(

@@ -109,12 +109,12 @@ def test_a_page_of_files_that_the_run_has_not_written_is_refused(
     lines = (run / name).read_bytes().splitlines(keepends=True)
     (run / name).write_bytes(b"".join(change(lines)))
     with pytest.raises(SrjtError, match=rf"{name} .* restore the file, or delete summary\.json"):
-        srjt.report(run)
+        srjt.write_report(run)
     if name == "held_out.csv":
         with pytest.raises(SrjtError, match=r"held_out\.csv is not the file that srjt has written"):
             srjt.load_run(run)
         with pytest.raises(SrjtError, match=r"held_out\.csv is not the file that srjt has written"):
-            srjt.report(run, checklist="claim")
+            srjt.write_report(run, checklist="claim")
 
 
 @pytest.mark.slow

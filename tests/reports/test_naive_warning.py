@@ -19,7 +19,7 @@ from srjt.inference.evaluate import best_side, evaluate_sides
 from srjt.inference.options import Answering
 from srjt.inference.ranges import RangeEvaluation
 from srjt.ordinal import Purpose
-from srjt.ordinal.metrics import Interval
+from srjt.ordinal.intervals import Interval
 from srjt.reports.model_card import model_card
 from srjt.reports.pages.answers import predictions_page
 from srjt.reports.pages.evaluation import evaluation_facts, evaluation_notes, judgement

@@ -158,4 +158,4 @@ def test_the_command_writes_page_and_figures(tmp_path: Path) -> None:
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SrjtError, match=r"neither a study, a run nor an audit"):
-        srjt.report(tmp_path)
+        srjt.write_report(tmp_path)

@@ -58,7 +58,7 @@ def test_a_study_returns_its_results_and_repeats_nothing(tmp_path: Path) -> None
     assert results.facts["command"].startswith(said)
     srjt.study("synthetic", methods=methods, out=tmp_path / "study", watcher=again, **SMALL)
     assert again.events == ["2 of 2 done"]
-    page, *_ = srjt.report(tmp_path / "study")
+    page, *_ = srjt.write_report(tmp_path / "study")
     assert page == tmp_path / "study" / "report.html"
 
 

@@ -187,10 +187,10 @@ def test_early_stopping_is_a_row_of_its_own_in_a_study(tmp_path: Path) -> None:
     ]
     at_kept = metrics.query("split == 'test' and metric == 'mae' and epoch == @kept")["value"]
     assert scores.tolist() == pytest.approx(at_kept.tolist())
-    srjt.report(tmp_path)
+    srjt.write_report(tmp_path)
     assert "Standard (early stopping)" in (tmp_path / "report.html").read_text()
     folder = tmp_path / "runs" / metrics["key"].iloc[0]
-    srjt.report(folder)
+    srjt.write_report(folder)
     run_page = (folder / "report.html").read_text()
     assert f"epoch {kept}, the best on the validation side" in run_page
     assert "last 4 epochs" not in run_page

@@ -322,7 +322,7 @@ def audit(
     >>> small = {"network": "tiny", "image_size": 64, "crop": 56}
     >>> done = srjt.audit(data, out="audit", **small)  # doctest: +SKIP
     >>> done.scores[["id", "grade", "suggested", "quality"]].head(20)  # doctest: +SKIP
-    >>> srjt.report("audit")  # doctest: +SKIP
+    >>> srjt.write_report("audit")  # doctest: +SKIP
     """
     check_not_starting("srjt.audit")
     samples = labelled_samples(manifest, on_bad_image=on_bad_image, progress=progress)

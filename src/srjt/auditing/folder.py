@@ -27,7 +27,7 @@ from srjt.ordinal.metrics import Floats, Ints
 #     neighbours.npz   for each line of audit.csv the lines of similar samples of each grade
 #     images/          the images, if the source has them in memory only
 #     audit.html       the report of the command ``srjt audit``
-#     report.html      the report of ``srjt.report(folder)``
+#     report.html      the report of ``srjt.write_report(folder)``
 #     fits/            the cross-fitted runs
 #     warmup/          the noise estimate that the method was trained with, if it needs one
 

@@ -39,7 +39,7 @@ from srjt.files import as_csv, check_regular_file, write_atomically
 from srjt.noise.drawing import Drawing, draw_by_doubt
 from srjt.noise.matrices import Floats, Ints
 from srjt.noise.verified import Share, Verified, verified_share
-from srjt.ordinal.metrics import patient_codes
+from srjt.ordinal import patient_codes
 
 FILE = "verification.csv"
 ADVICE = f"restore it, or move {FILE} and decisions.sqlite away to begin a new sample"

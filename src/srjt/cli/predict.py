@@ -572,7 +572,7 @@ def export(
     if folder is None:
         written = srjt.export(trained, out, **grading)
     else:
-        written = srjt.export_folder(trained, folder, overwrite=force, **grading)
+        written = srjt.export(trained, folder, format="folder", overwrite=force, **grading)
     say(f"{out} ({out.stat().st_size / 1e6:.1f} MB) takes {written.input}.")
     say(f"A grade is {grade_in_words(written.rule)}.")
     runtime = "onnxruntime" if written.format == "onnx" else "torch"

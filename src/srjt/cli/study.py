@@ -289,7 +289,7 @@ def report(
     the top.
     """
     check_outputs(out, force=force)
-    page, *others = srjt.report(
+    page, *others = srjt.write_report(
         folder,
         out=out,
         figures=figures,

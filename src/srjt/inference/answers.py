@@ -16,7 +16,8 @@ from srjt.errors import Option, SrjtError, count_of, unknown_name
 from srjt.inference.labels import ValidationLabels
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal.calibration import Recalibration
-from srjt.ordinal.metrics import Floats, Interval, Ints, bootstrap_metrics
+from srjt.ordinal.intervals import Interval, bootstrap_metrics
+from srjt.ordinal.metrics import Floats, Ints
 from srjt.training.trained import Trained
 
 

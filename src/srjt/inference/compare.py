@@ -24,9 +24,10 @@ from srjt.inference.labelled import (
 from srjt.inference.options import Answering, Grading
 from srjt.json_values import DictMixin
 from srjt.notebook import HasPage
-from srjt.ordinal import Purpose, metrics
+from srjt.ordinal import Purpose, intervals
 from srjt.ordinal.baseline import Gain, gain_over_one_grade
-from srjt.ordinal.metrics import Floats, Interval
+from srjt.ordinal.intervals import Interval
+from srjt.ordinal.metrics import METRICS, Floats
 from srjt.settings import from_names
 from srjt.training.held_out import HeldOut
 from srjt.training.trained import Trained
@@ -200,7 +201,7 @@ def compare(
     """Compare runs on the same images, each with the first one.
 
     The patients are resampled, the same ones for all runs, so that the differences are paired;
-    intervals are by Student's t (see ``srjt.ordinal.metrics.t_interval``), with the effective
+    intervals are by Student's t (see ``srjt.ordinal.intervals.t_interval``), with the effective
     number of patients where these have different numbers of images, and with one more error of each
     run, because rare ones may not have occurred. Runs that differ in their seed only count as one,
     whose scores are the means; the intervals then contain the variation between trainings, too.
@@ -259,14 +260,14 @@ def compare(
     drawn = []
     errors = []
     for one in tested:
-        by_patient = metrics.patient_tables(
+        by_patient = intervals.patient_tables(
             labels, one.table["grade"].to_numpy(), num_classes=len(grades), groups=groups
         )
         drawn.append(_drawn_metrics(by_patient, resamples=resamples, seed=seed))
-        errors.append(metrics.one_error_more(by_patient))
+        errors.append(intervals.one_error_more(by_patient))
     methods = _same_but_seed(opened)
-    of_grade = metrics.patients_of_grades(by_patient)  # the labels are the same in all tables
-    uncommon = np.flatnonzero(np.asarray(of_grade) < metrics.TOO_FEW)
+    of_grade = intervals.patients_of_grades(by_patient)  # the labels are the same in all tables
+    uncommon = np.flatnonzero(np.asarray(of_grade) < intervals.TOO_FEW)
     rare = [grades[grade] for grade in uncommon]
     purpose = grading.target_metric or opened[0].config.target_metric
     gain_of = partial(_gain, labels=labels, metric=purpose, groups=groups, resamples=resamples)
@@ -287,7 +288,7 @@ def compare(
         differences=_differences(
             shown,
             [[drawn[row] for row in rows] for rows in methods],
-            patients=metrics.patients_behind(by_patient),
+            patients=intervals.patients_behind(by_patient),
             level=level,
             errors=[[errors[row] for row in rows] for rows in methods],
         ),
@@ -330,8 +331,8 @@ def _gain(
 
 def _drawn_metrics(by_patient: Floats, *, resamples: int, seed: int) -> dict[str, Floats]:
     """Each metric (1 + resamples,) of the tables of the patients (G, C, C), and of their draws."""
-    tables = metrics.resampled_tables(by_patient, resamples=resamples, seed=seed)
-    return {name: metric.function(tables) for name, metric in metrics.METRICS.items()}
+    tables = intervals.resampled_tables(by_patient, resamples=resamples, seed=seed)
+    return {name: metric.function(tables) for name, metric in METRICS.items()}
 
 
 def _check_comparable(runs: Mapping[str, Trained]) -> None:
@@ -406,12 +407,12 @@ def _differences(
     level: float,
     errors: Sequence[Sequence[dict[str, float]]] = (),
 ) -> list[Difference]:
-    """methods: for each the draws of every training. patients: by metric, as ``metrics.
-    patients_behind`` has them. errors: for each the change by ``metrics.one_error_more`` of every
+    """methods: for each the draws of every training. patients: by metric, as ``intervals.
+    patients_behind`` has them. errors: for each the change by ``intervals.one_error_more`` of every
     training; one error of each method may have been too rare to occur.
     """
     differences = []
-    for metric in metrics.METRICS:
+    for metric in METRICS:
         means = [np.mean([draws[metric] for draws in trainings], axis=0) for trainings in methods]
         scores = [[draws[metric][0] for draws in trainings] for trainings in methods]
         squares = [0.0] * len(names)
@@ -421,7 +422,7 @@ def _differences(
         for name, mean, of_run, square in zip(
             names[1:], means[1:], scores[1:], squares[1:], strict=True
         ):
-            tested = metrics.t_interval(
+            tested = intervals.t_interval(
                 mean - means[0],
                 patients=patients[metric],
                 trainings=[scores[0], of_run],
@@ -432,7 +433,7 @@ def _differences(
             rows.append(
                 Difference(run=name, metric=metric, difference=tested[0], p_value=tested[1], **ends)
             )
-        adjusted = metrics.holm([row.p_value for row in rows])
+        adjusted = intervals.holm([row.p_value for row in rows])
         for row, p in zip(rows, adjusted, strict=True):
             differences.append(replace(row, adjusted=float(p)))
     return sorted(differences, key=lambda row: names.index(row.run))

@@ -37,7 +37,6 @@ from srjt.ordinal import Purpose
 from srjt.ordinal.calibration import FLOOR, Recalibration
 from srjt.ordinal.decoding import Decoding, GradeRule, expected_grade, undo_soft_labels
 from srjt.process import import_quietly
-from srjt.settings import with_former_names
 from srjt.training.config import TrainConfig
 from srjt.training.devices import StackedNetworks
 from srjt.training.trained import Trained
@@ -162,60 +161,24 @@ class Exported:
     recalibration: Recalibration | None = None
 
 
-@with_former_names
-def export(
+def export_file(
     run: RunLike,
     path: str | Path,
     *,
-    format: Format | None = None,
+    format: str | None = None,
     samples: Samples | None = None,
     target_metric: Purpose | None = None,
     decoding: Decoding | None = None,
     recalibrate: bool = True,
 ) -> Exported:
-    """Write a run as one file: preprocessing (without resizing), all networks, probabilities,
-    grade, severity.
+    """Write a run as one file; see ``srjt.export``.
 
     The input of the file is ``images``, uint8 (N, H, W, 3) RGB of the run's image size, or
     ``features``, float32 (N, F). The outputs are ``probabilities`` (N, C), ``grade`` (N,) int64 and
     ``severity`` (N,) float. N is dynamic.
-
-    Parameters
-    ----------
-    run : Trained or path
-        A trained run, or the path of its folder.
-    path : path
-        The file to write. It is written only if its probabilities differ from those of the run by
-        at most 1e-4.
-    format : {"onnx", "torch.export"}, optional
-        Default: from the suffix of ``path``, ``.onnx`` or ``.pt2``.
-    samples : ndarray, optional
-        Samples to check the file with, in the shape of its input. Default: a few synthetic images,
-        or random features.
-    target_metric : {"mae", "accuracy", "qwk", "macro_f1"}, optional
-        The metric that the grades of the file are for, as for ``srjt.predict``. Default: that of
-        the run.
-    decoding : {"argmax", "median", "expected"}, optional
-        The most likely grade, the median, or the rounded mean, whatever the metric.
-    recalibrate : bool
-        Recalibrate the probabilities as ``srjt.predict`` does, inside the file.
-
-    Returns
-    -------
-    Exported
-        The path, the input and the metadata of the file, and how well it agrees with the run.
-
-    Examples
-    --------
-    >>> import srjt
-    >>> data = srjt.data.synthetic.generate(images=60, patients=12, size=32)
-    >>> settings = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 1, "noise_rate": 0.2}
-    >>> run = srjt.train(data, **settings)
-    >>> srjt.export(run, "model.pt2").input
-    'images uint8 (N, 32, 32, 3)'
     """
     target = Path(path)
-    format = resolve_format(target, format)
+    file_format = resolve_format(target, format)
     run = open_run(run)
     config = run.config
     run = on_cpu(run)
@@ -229,21 +192,21 @@ def export(
         try:
             # two samples: the exporters treat a batch size of one as a constant
             example = torch.from_numpy(np.resize(checked, (2, *checked.shape[1:])))
-            content = _WRITERS[format](module, example, metadata)
+            content = _WRITERS[file_format](module, example, metadata)
         except SrjtError:
             raise
         except Exception as problem:  # the exporters raise many types
-            (other,) = [name for name in get_args(Format) if name != format]
+            (other,) = [name for name in get_args(Format) if name != file_format]
             raise SrjtError(
-                f"This network cannot be written as {format} ({reason_of(problem)}): try the format"
-                f" {other}.",
+                f"This network cannot be written as {file_format} ({reason_of(problem)}): try the"
+                f" format {other}.",
                 code="unsupported",
             ) from problem
-        difference = _compare(_READERS[format](content), calibrated, checked)
+        difference = _compare(_READERS[file_format](content), calibrated, checked)
     write_output(target, content)
     return Exported(
         path=target,
-        format=format,
+        format=file_format,
         input=(
             f"{_input_name(checked)} {checked.dtype}"
             f" ({', '.join(['N', *map(str, checked.shape[1:])])})"

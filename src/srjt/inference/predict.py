@@ -10,7 +10,7 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import pandas as pd
@@ -138,10 +138,14 @@ class Predictions(pd.DataFrame):
     """What ``srjt.predict`` returns: a DataFrame that ``srjt.report`` makes a page of, too. What is
     made from it is a plain DataFrame."""
 
-    # no column, and not kept by pickle
-    _internal_names_set: ClassVar = {*pd.DataFrame._internal_names, "run", "answering"}  # type: ignore[attr-defined]
+    _metadata: ClassVar = ["run", "answering"]  # attributes, and no columns
     run: Trained
     answering: Answering
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A pickle has the table, without the run."""
+        state = cast(dict[str, Any], super().__getstate__())
+        return {name: value for name, value in state.items() if name not in self._metadata}
 
 
 # ``srjt.predict``: the grade, probabilities and uncertainty of every image.

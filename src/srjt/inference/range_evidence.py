@@ -53,10 +53,7 @@ from srjt.noise.matrices import transition_of
 from srjt.noise.quality import LabelNoise, NoiseBounds, posterior_weights
 from srjt.ordinal import ranges as conformal
 from srjt.ordinal.decoding import highest_per_unit, pool_probabilities
-from srjt.ordinal.metrics import (
-    Floats,
-    Ints,
-)
+from srjt.ordinal.metrics import Floats, Ints
 from srjt.training.held_out import HeldOut
 
 Basis = Literal["verified", "labels", "corrected", "conservative"]

@@ -20,17 +20,11 @@ from srjt.inference.options import Answering
 from srjt.inference.range_evidence import Assumption, Basis, Evidence, unit_evidence
 from srjt.json_values import json_values
 from srjt.noise.quality import NoiseBounds
-from srjt.ordinal import calibration, ranges as conformal
+from srjt.ordinal import calibration, patient_codes, ranges as conformal
 from srjt.ordinal.decisions import proportion_interval
 from srjt.ordinal.decoding import LearnedPooling, pool_probabilities
-from srjt.ordinal.metrics import (
-    Floats,
-    Interval,
-    Ints,
-    patient_codes,
-    patient_draws,
-    percentile_interval,
-)
+from srjt.ordinal.intervals import Interval, patient_draws, percentile_interval
+from srjt.ordinal.metrics import Floats, Ints
 from srjt.ordinal.ranges import range_scores, range_threshold
 from srjt.training.held_out import HeldOut
 

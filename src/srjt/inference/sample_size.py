@@ -40,18 +40,17 @@ from srjt.inference.evaluate import Evaluation, best_side
 from srjt.inference.options import PlannedMetric, Planning
 from srjt.noise.verified import labels_to_verify
 from srjt.notebook import HasPage
-from srjt.ordinal.metrics import (
-    METRICS,
-    Floats,
+from srjt.ordinal import patient_codes
+from srjt.ordinal.intervals import (
     draws_of_unequal,
     images_worth_one,
-    patient_codes,
     patient_tables,
     percentile_tails,
     resampled_tables,
     slopes,
     wrong_by,
 )
+from srjt.ordinal.metrics import METRICS, Floats
 from srjt.settings import from_names
 
 WIDTHS = (2.0, 1.5, 1.0, 0.75, 0.5)  # of the table, as multiples of the one that is wanted

@@ -20,10 +20,22 @@ from srjt.inference.aspects import Calibration
 from srjt.inference.calibrated_run import calibrate_grades
 from srjt.inference.labelled import judging_labels
 from srjt.json_values import DictMixin, json_values
-from srjt.ordinal import calibration, metrics, ranges as conformal
+from srjt.ordinal import calibration, patient_codes, ranges as conformal
 from srjt.ordinal.calibration import CalibrationBin
 from srjt.ordinal.decisions import proportion_interval
-from srjt.ordinal.metrics import METRICS, TOO_FEW, Floats, Interval, Ints, ScoreDraws, holm
+from srjt.ordinal.intervals import (
+    TOO_FEW,
+    Interval,
+    ScoreDraws,
+    holm,
+    patient_draws,
+    patients_behind,
+    percentile_tails,
+    score_draws,
+    score_interval,
+    slopes,
+)
+from srjt.ordinal.metrics import METRICS, Floats, Ints
 
 MOST_GROUPS = 60  # of a column; one with more is an id, or a number that needs a width
 UNKNOWN = "(missing)"
@@ -249,7 +261,7 @@ def judge_subgroups(
     """
     labels = answers.labels
     num_classes = answers.classes
-    owner = metrics.patient_codes(answers.groups, len(answers))
+    owner = patient_codes(answers.groups, len(answers))
     cells = num_classes * num_classes
     inside = None
     if answers.ranges is not None:
@@ -278,10 +290,10 @@ def judge_subgroups(
         scores: dict[str, Interval] = {}
         gaps: dict[str, Gap] = {}
         if len(who) >= TOO_FEW:
-            group_draws = metrics.score_draws(tables(of_group[who]), tables(draws))
-            behind = metrics.patients_behind(tables(of_group[who]))
+            group_draws = score_draws(tables(of_group[who]), tables(draws))
+            behind = patients_behind(tables(of_group[who]))
             scores = {
-                metric: _if_known(metrics.score_interval(group_draws, metric), behind[metric])
+                metric: _if_known(score_interval(group_draws, metric), behind[metric])
                 for metric in METRICS
             }
             # without an interval: those of ten patients held the truth in three quarters of the
@@ -294,8 +306,8 @@ def judge_subgroups(
                 equal = conformal.patient_weights(owners, len(rows))
                 scores["coverage"] = proportion_interval(inside[rows], groups=owners, weights=equal)
             if outside >= TOO_FEW:
-                rest_draws = metrics.score_draws(tables(of_rest), tables(total - draws), seed=1)
-                behind_rest = metrics.patients_behind(tables(of_rest))
+                rest_draws = score_draws(tables(of_rest), tables(total - draws), seed=1)
+                behind_rest = patients_behind(tables(of_rest))
                 for metric in METRICS:
                     fewer = min(behind[metric], behind_rest[metric])
                     gap = _if_known(gap_interval(group_draws, rest_draws, metric), fewer)
@@ -314,7 +326,7 @@ def _subgroup_draws(
     of_groups: (G, …) of each patient. members: the patients with samples in the group."""
     totals = []
     drawn: list[list[Floats]] = [[] for _ in members]
-    for weights in metrics.patient_draws(len(whole), resamples, seed=0):
+    for weights in patient_draws(len(whole), resamples, seed=0):
         totals.append(weights @ whole)
         for draws, who, of_group in zip(drawn, members, of_groups, strict=True):
             draws.append(weights[:, who] @ of_group[who])
@@ -342,7 +354,7 @@ def _patient_sums(answers: Answers, owner: Ints) -> Callable[[Ints], Floats]:
 
 
 def _if_known(score: Interval, patients: float) -> Interval:
-    """Without ends if no number of patients is behind it (``metrics.patients_behind``)."""
+    """Without ends if no number of patients is behind it (``patients_behind``)."""
     return score if patients else Interval(score.value, math.nan, math.nan)
 
 
@@ -358,7 +370,7 @@ def gap_interval(
         lower, higher = higher, lower
     if not math.isfinite(value):
         return Interval(value, math.nan, math.nan)
-    tail = float(metrics.percentile_tails(min(group.patients, rest.patients), level=level)[0])
+    tail = float(percentile_tails(min(group.patients, rest.patients), level=level)[0])
     low = float(np.nanquantile(lower, tail))
     high = float(np.nanquantile(higher, 1.0 - tail))
     return Interval(value, min(value, low), max(value, high))
@@ -403,11 +415,10 @@ class _Permuted:
         first = np.where(present[0][:, None, None], group, rest)
         second = np.where(both[:, None, None], rest, 0.0)
         total = (group + rest).sum(axis=0)
-        slopes = [
-            metrics.slopes(metric.function, total / total.sum()).ravel()
-            for metric in METRICS.values()
+        by_cell = [
+            slopes(metric.function, total / total.sum()).ravel() for metric in METRICS.values()
         ]
-        by_metric = np.nan_to_num(np.stack(slopes, axis=1))
+        by_metric = np.nan_to_num(np.stack(by_cell, axis=1))
         cells = [side.reshape(len(side), -1) for side in (first, second)]
         samples = [side.sum(axis=1, keepdims=True) for side in cells]
         influence = [side @ by_metric for side in cells]

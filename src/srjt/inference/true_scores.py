@@ -44,8 +44,17 @@ from srjt.json_values import DictMixin
 from srjt.noise.model import bayes
 from srjt.noise.quality import LabelNoise, NoiseBounds, inverse_weights, posterior_weights
 from srjt.noise.verified import Verified, exact_interval, read_verified
-from srjt.ordinal import metrics
-from srjt.ordinal.metrics import Floats, Interval, Ints
+from srjt.ordinal import patient_codes
+from srjt.ordinal.intervals import (
+    Interval,
+    effective_patients,
+    images_worth_one,
+    percentile_tails,
+    resampled_tables,
+    slopes,
+    wrong_by,
+)
+from srjt.ordinal.metrics import METRICS, Floats, Ints, divide
 from srjt.readers.consensus import consensus, true_given_seen
 from srjt.readers.model import refit
 from srjt.readers.readings import Readings, evidence_of
@@ -142,7 +151,7 @@ def true_scores(
     grade = answers.grades
     label = answers.labels
     classes = answers.classes
-    owner = metrics.patient_codes(answers.groups, len(grade))
+    owner = patient_codes(answers.groups, len(grade))
     table = _Table(answer=grade, owner=owner, classes=classes, refer_from=None, resamples=resamples)
     if refer is not None:
         table = replace(
@@ -195,7 +204,7 @@ class _Table:
             return np.asarray(counts.reshape(*counts.shape[:-1], -1, classes).sum(axis=-2))
 
         def metric(name: str) -> Score:
-            return lambda counts: metrics.METRICS[name].function(by_grade(counts))
+            return lambda counts: METRICS[name].function(by_grade(counts))
 
         def share(rows: range, columns: Sequence[int]) -> Score:
             """Of the samples with one of these true grades, those with one of these answers."""
@@ -203,9 +212,7 @@ class _Table:
             def of(counts: Floats) -> Floats:
                 of_rows = counts[..., rows.start : rows.stop, :]
                 part = of_rows[..., list(columns)].sum(axis=(-2, -1))
-                return metrics.divide(
-                    part, np.maximum(of_rows.sum(axis=(-2, -1)), 0.0), empty=np.nan
-                )
+                return divide(part, np.maximum(of_rows.sum(axis=(-2, -1)), 0.0), empty=np.nan)
 
             return of
 
@@ -229,17 +236,17 @@ class _Table:
     def resampled(self, weights: Floats) -> Scores:
         """Each score with its interval over patients."""
         by_patient = self.by_patient(weights)
-        drawn = metrics.resampled_tables(by_patient, resamples=max(self.resamples, 1), seed=0)
+        drawn = resampled_tables(by_patient, resamples=max(self.resamples, 1), seed=0)
         right, wrong = self.added()
         seen = np.maximum(by_patient, 0.0)  # inverse weights may be negative
-        worth = metrics.images_worth_one(seen, wrong > 0, seen.sum(axis=(1, 2)))
+        worth = images_worth_one(seen, wrong > 0, seen.sum(axis=(1, 2)))
         rng = np.random.Generator(np.random.PCG64(1))
         # half a sample of each grade, as for the metrics of which a rare grade is a part
         more = rng.standard_gamma(0.5, (len(drawn) - 1, self.classes, 1)) * worth
         better = drawn[1:] + more * right
         worse = drawn[1:] + more * wrong
-        patients = metrics.effective_patients(self.owner)
-        tail = float(metrics.percentile_tails(patients)[0])
+        patients = effective_patients(self.owner)
+        tail = float(percentile_tails(patients)[0])
         intervals: Scores = {}
         for name, score in self.scores().items():
             value = float(score(drawn[:1])[0])
@@ -256,7 +263,7 @@ class _Table:
         """(C, K) a right and a wrong answer to each true grade: wrong by one grade and, with a
         referral, in it, too."""
         eye = np.eye(self.classes)
-        off = metrics.wrong_by(1, self.classes)
+        off = wrong_by(1, self.classes)
         if self.refer_from is None:
             return eye, off
         referred = (np.arange(self.classes) >= self.refer_from)[:, None]
@@ -267,7 +274,7 @@ class _Table:
 
 def _inside(name: str, interval: Interval) -> Interval:
     """An interval within the values that the score can have."""
-    least = metrics.METRICS[name].lowest if name in metrics.METRICS else 0.0
+    least = METRICS[name].lowest if name in METRICS else 0.0
     most = np.inf if name == "mae" else 1.0
     return Interval(*(float(np.clip(end, least, most)) for end in interval))
 
@@ -289,13 +296,13 @@ def _by_verified(table: _Table, verified: Verified, guesses: Floats) -> Scores:
     guessed_part = np.stack(
         [part.by_patient(weights[:, None] * guess[rows]).sum(axis=0) for guess in guesses]
     )
-    patients = max(metrics.effective_patients(part.owner) * size / len(rows), 2.0)
+    patients = max(effective_patients(part.owner) * size / len(rows), 2.0)
     quantile = float(stdtrit(patients - 1, 0.975))
     intervals: Scores = {}
     for name, score in table.scores().items():
         # The score is linear in the table near the estimate: each sample counts with the slope of
         # its cell.
-        slope = metrics.slopes(score, true_part)
+        slope = slopes(score, true_part)
         if not np.isfinite(slope).all():
             intervals[name] = Interval(np.nan, np.nan, np.nan)
             continue
@@ -338,7 +345,7 @@ def _guesses(answers: Answers, verified: Verified, readings: Readings | None) ->
     # not confirm gets a small factor.
     wrong = float(verified.weights @ (labels[verified.rows] != verified.true))
     wrong = min(max(wrong, 0.01), 0.5)
-    one_off = metrics.wrong_by(1, answers.classes)
+    one_off = wrong_by(1, answers.classes)
     transition = (1.0 - wrong) * np.eye(answers.classes) + wrong * one_off
     return np.stack([one_hot, bayes(labels, answers.probabilities, transition)])
 
@@ -386,7 +393,7 @@ def _by_readings(
     def scored(tables: Floats, shared: Floats) -> Scores:
         """shared: (C, C) weights of the true grades, given what all readers see."""
         true = np.einsum("sc,nsk->nck", shared, tables)
-        patients = metrics.effective_patients(table.owner)
+        patients = effective_patients(table.owner)
         return {
             name: _inside(name, _normal(score(true), patients))
             for name, score in table.scores().items()

@@ -10,8 +10,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from srjt.ordinal import Purpose, metrics
-from srjt.ordinal.metrics import METRICS, TOO_FEW, Floats
+from srjt.ordinal import Purpose, intervals, patient_codes
+from srjt.ordinal.intervals import TOO_FEW
+from srjt.ordinal.metrics import METRICS, Floats
 
 Verdict = Literal["better", "not better", "unclear", "unknown"]
 
@@ -115,14 +116,14 @@ def gain_over_one_grade(
     judged = np.asarray(labels, dtype=np.int64)
     classes = len(np.asarray(training_counts))
     constant = one_grade(training_counts, metric)
-    by_patient = metrics.patient_tables(judged, grades, num_classes=classes, groups=groups)
+    by_patient = intervals.patient_tables(judged, grades, num_classes=classes, groups=groups)
     total = by_patient.sum(axis=0, keepdims=True)
     gain = Gain(
         metric=metric,
         score=float(METRICS[metric].function(total)[0]),
         naive=float(_of_one_grade(total, constant, metric)[0]),
     )
-    patients = metrics.effective_patients(metrics.patient_codes(groups, len(judged)))
+    patients = intervals.effective_patients(patient_codes(groups, len(judged)))
     if resamples < 2 or patients + 1e-9 < TOO_FEW:
         return gain
     low = _lowest(by_patient, constant, metric, patients=patients, resamples=resamples)
@@ -156,13 +157,13 @@ def _lowest(
     lost = _lost(constant, classes=by_patient.shape[-1], metric=metric)
     images = by_patient.sum(axis=(1, 2))
     most = float((by_patient * lost).sum(axis=(1, 2)).max()) / lost.max()
-    together = max(metrics.images_worth_one(by_patient, lost, images), most)
+    together = max(intervals.images_worth_one(by_patient, lost, images), most)
     total = by_patient.sum(axis=0)
     worst = (lost == lost.max()).astype(np.float64)
     if metric == "qwk":  # as of the samples that there are: one grade alone would be no agreement
         share = total.sum(axis=1, keepdims=True) / total.sum()
-        worst = share * metrics.wrong_by(len(total), len(total))
-    drawn = metrics.resampled_tables(by_patient, resamples=resamples, seed=0)[1:]
+        worst = share * intervals.wrong_by(len(total), len(total))
+    drawn = intervals.resampled_tables(by_patient, resamples=resamples, seed=0)[1:]
     rng = np.random.Generator(np.random.PCG64([0, 1]))
     # the weights of a draw were divided by their mean: so is that of the patient more
     mean = rng.standard_gamma(len(by_patient), resamples) / len(by_patient)
@@ -171,7 +172,7 @@ def _lowest(
     sign = -1.0 if METRICS[metric].lower_is_better else 1.0
     ends = []
     for size, tail in (
-        (together, float(metrics.percentile_tails(patients)[0])),
+        (together, float(intervals.percentile_tails(patients)[0])),
         (float(images.max()), 0.025),
     ):
         tables = drawn + size * more

@@ -12,15 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from srjt.errors import SrjtError
 from srjt.ordinal import patient_codes
-from srjt.ordinal.metrics import (
-    Floats,
-    Groups,
+from srjt.ordinal.intervals import (
     Interval,
     effective_counts,
     effective_patients,
     patient_draws,
     percentile_interval,
 )
+from srjt.ordinal.metrics import Floats, Groups
 from srjt.ordinal.ranges import range_threshold
 
 # Decisions from predicted probabilities: refer or not, at which threshold, and when to abstain.

@@ -17,7 +17,7 @@ from srjt.errors import SrjtError, count_of
 from srjt.json_values import DictMixin
 from srjt.notebook import HasPage
 from srjt.ordinal.decisions import proportion_interval
-from srjt.ordinal.metrics import (
+from srjt.ordinal.intervals import (
     Interval,
     effective_from_sums,
     effective_patients,

@@ -12,7 +12,7 @@ from scipy.special import stdtrit  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError
 from srjt.json_values import DictMixin
-from srjt.ordinal.metrics import (
+from srjt.ordinal.intervals import (
     TOO_FEW,
     Interval,
     effective_patients,

@@ -16,7 +16,7 @@ from scipy.special import chdtri, stdtrit  # type: ignore[import-untyped]
 from srjt.errors import SrjtError
 from srjt.noise.matrices import SHARED_ERRORS
 from srjt.notebook import HasPage
-from srjt.ordinal.metrics import Interval, effective_patients
+from srjt.ordinal.intervals import Interval, effective_patients
 from srjt.readers.agreement import Agreement
 from srjt.readers.consensus import Consensus, posterior_median, true_given_seen
 from srjt.readers.readings import ENOUGH, Floats, Ints, Readings

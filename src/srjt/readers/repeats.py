@@ -12,7 +12,7 @@ import pandas as pd
 
 from srjt.json_values import DictMixin
 from srjt.ordinal.decisions import proportion_interval
-from srjt.ordinal.metrics import (
+from srjt.ordinal.intervals import (
     Interval,
     effective_patients,
     images_worth_one,

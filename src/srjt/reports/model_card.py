@@ -19,7 +19,7 @@ from srjt.errors import Option, SrjtError
 from srjt.files import explain_write_errors, is_foreign, write_atomically, write_json
 from srjt.inference.calibrated_run import RunLike, open_run
 from srjt.inference.evaluate import Evaluation, evaluate_sides
-from srjt.inference.export import OUTPUTS, Exported, export
+from srjt.inference.export import OUTPUTS, Exported, export_file
 from srjt.inference.options import Answering
 from srjt.methods.table import OURS
 from srjt.ordinal import Purpose
@@ -31,7 +31,6 @@ from srjt.reports.page import Page, Section, markdown
 from srjt.reports.pages import evaluation
 from srjt.reports.pages.run import stored_sides
 from srjt.reports.sections import source_name
-from srjt.settings import with_former_names
 from srjt.training.folder import read_facts
 from srjt.training.trained import Trained
 
@@ -149,7 +148,6 @@ IMAGE = (
 REQUIREMENTS = "numpy>=1.26\nonnxruntime>=1.20\npillow>=10\n"
 
 
-@with_former_names
 def export_folder(
     run: RunLike,
     folder: str | os.PathLike[str],
@@ -160,32 +158,8 @@ def export_folder(
     recalibrate: bool = True,
     overwrite: bool = False,
 ) -> Exported:
-    """Write a run as a folder: ``model.onnx``, ``MODEL_CARD.md``, ``config.json``, ``predict.py``.
-
-    ``predict.py`` predicts with onnxruntime, NumPy and Pillow alone; ``requirements.txt`` lists
-    them.
-
-    Parameters
-    ----------
-    run : Trained or path
-        A trained run, or the path of its folder.
-    folder : path
-        The folder to write. It is written only if the model predicts what the run predicts.
-    samples, target_metric, decoding, recalibrate
-        As for ``srjt.export``. The card describes the run with these choices.
-    overwrite : bool
-        Write into a folder that is not empty; files with other names stay.
-
-    Returns
-    -------
-    Exported
-        What was written as ``model.onnx``.
-
-    Examples
-    --------
-    >>> import srjt
-    >>> srjt.export_folder("runs/mine", "to_send")  # doctest: +SKIP
-    """
+    """Write a run as a folder: ``model.onnx``, ``MODEL_CARD.md``, ``config.json``, ``predict.py``;
+    see ``srjt.export``. The card describes the run with the options."""
     target = Path(folder)
     opened = open_run(run)
     if opened.folder is None:
@@ -206,7 +180,7 @@ def export_folder(
             " to write there.",
             code="folder_in_use",
         )
-    written = export(
+    written = export_file(
         opened,
         target / MODEL,
         format="onnx",

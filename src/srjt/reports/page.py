@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from srjt._version import __version__
 from srjt.errors import SrjtError
 from srjt.files import explain_write_errors, write_output
-from srjt.ordinal.metrics import Interval
+from srjt.ordinal.intervals import Interval
 from srjt.reports.figures.canvas import CaptionedFigure, inline_svg, save_figure
 from srjt.reports.table import MISSING, Table, TableCell, between, escape_markdown
 

@@ -1,5 +1,5 @@
-"""``srjt.report``: a result as a page; the folder of a study, a run or an audit as one HTML file;
-and the page that follows a training while it runs."""
+"""``srjt.report``: a result as a page; ``srjt.write_report``: the folder of a study, a run or an
+audit as one HTML file; and the page that follows a training while it runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, overload
 import pandas as pd
 
 from srjt.auditing.folder import begun_audit
-from srjt.errors import Option, SrjtError, unknown_name
+from srjt.errors import Option, SrjtError, unknown_name, warn
 from srjt.files import explain_write_errors, write_atomically, write_output
 from srjt.inference.predict import Predictions
 from srjt.notebook import HasPage
@@ -53,25 +53,52 @@ PAGES = (answers, audit, data, evaluation, inspection, reader_plan, readers, run
 
 
 @overload
-def report(
-    result: str | Path,
-    *,
-    out: str | Path | None = None,
-    figures: str | Path | None = None,
-    tables: str | Path | None = None,
-    metrics: Sequence[str] = PAPER_METRICS,
-    checklist: str | None = None,
-    also: Sequence[str | Path] = (),
-    without_ids: bool = False,
-) -> list[Path]: ...
-
-
-@overload
 def report(result: HasPage | Trained | Predictions) -> Page: ...
 
 
-def report(
-    result: Any,
+@overload
+def report(result: str | Path, **options: Any) -> list[Path]: ...
+
+
+def report(result: Any, **options: Any) -> Page | list[Path]:
+    """Make the page of a result.
+
+    Parameters
+    ----------
+    result : result of srjt
+        What ``srjt.train``, ``evaluate``, ``predict``, ``audit`` or another function returned. For
+        the folder of a study, a run or an audit, use ``srjt.write_report``.
+
+    Returns
+    -------
+    srjt.reports.page.Page
+        The page: print it, let a notebook show it, or ``save`` it as an HTML file.
+
+    Examples
+    --------
+    >>> import srjt
+    >>> page = srjt.report(srjt.plan(metric="sensitivity", value=0.9, half_width=0.05))
+    >>> page.save("plan.html")  # doctest: +SKIP
+    """
+    if isinstance(result, (str, os.PathLike)):
+        warn(
+            "srjt.report(folder) will be removed in the next release: use"
+            " srjt.write_report(folder) instead.",
+            FutureWarning,
+        )
+        return write_report(Path(result), **options)
+    for name in options:
+        raise SrjtError(
+            Option(name),
+            " is for folders. To write the page of a result, use"
+            ' srjt.report(result).save("page.html").',
+            code="conflict",
+        )
+    return page_of(result)
+
+
+def write_report(
+    folder: str | Path,
     *,
     out: str | Path | None = None,
     figures: str | Path | None = None,
@@ -80,18 +107,15 @@ def report(
     checklist: str | None = None,
     also: Sequence[str | Path] = (),
     without_ids: bool = False,
-) -> list[Path] | Page:
-    """Make the page of a result, or write the folder of a study, a run or an audit as one
-    self-contained HTML file.
+) -> list[Path]:
+    """Write the folder of a study, a run or an audit as one self-contained HTML file.
 
-    The HTML file needs no network and opens from disk. That of a folder lists failed and unfinished
-    runs at its top.
+    The file needs no network and opens from disk. It lists failed and unfinished runs at its top.
 
     Parameters
     ----------
-    result : result of srjt, or path
-        What ``srjt.train``, ``evaluate``, ``predict``, ``audit`` or another function returned. It
-        takes no options. Or the folder of a study, of a run (finished or not) or of an audit.
+    folder : path
+        The folder of a study, of a run (finished or not) or of an audit.
     out : path, optional
         The HTML file. Default: ``report.html`` in the folder.
     figures : path, optional
@@ -111,60 +135,15 @@ def report(
 
     Returns
     -------
-    srjt.reports.page.Page or list of Path
-        Of a result, its page: print it, let a notebook show it, or ``save`` it as an HTML file. Of
-        a folder, the files written: the page, then figures, then tables.
+    list of Path
+        The files written: the page, then figures, then tables.
 
     Examples
     --------
     >>> import srjt
-    >>> srjt.report("study", figures="figures")  # doctest: +SKIP
-    >>> page = srjt.report(srjt.plan(metric="sensitivity", value=0.9, half_width=0.05))
-    >>> page.save("plan.html")  # doctest: +SKIP
+    >>> srjt.write_report("study", figures="figures")  # doctest: +SKIP
     """
-    if isinstance(result, (str, os.PathLike)):
-        return _report_folder(
-            Path(result),
-            out=out,
-            figures=figures,
-            tables=tables,
-            metrics=metrics,
-            checklist=checklist,
-            also=also,
-            without_ids=without_ids,
-        )
-    given = {
-        "out": out is not None,
-        "figures": figures is not None,
-        "tables": tables is not None,
-        "metrics": metrics is not PAPER_METRICS,
-        "checklist": checklist is not None,
-        "also": bool(also),
-        "without_ids": without_ids,
-    }
-    for name, is_given in given.items():
-        if is_given:
-            raise SrjtError(
-                Option(name),
-                " is for folders. To write the page of a result, use"
-                ' srjt.report(result).save("page.html").',
-                code="conflict",
-            )
-    return page_of(result)
-
-
-def _report_folder(
-    folder: Path,
-    *,
-    out: str | Path | None,
-    figures: str | Path | None,
-    tables: str | Path | None,
-    metrics: Sequence[str],
-    checklist: str | None,
-    also: Sequence[str | Path],
-    without_ids: bool,
-) -> list[Path]:
-    """The folder as one HTML page; the files written."""
+    folder = Path(folder)
     path = folder / f"{checklist or 'report'}.html" if out is None else Path(out)
     # The folder may come from somebody else, with a report.html that links to a file of the user.
     write = write_atomically if path.parent.resolve() == folder.resolve() else write_output

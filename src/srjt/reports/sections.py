@@ -22,7 +22,7 @@ from srjt.data.manifest import Manifest
 from srjt.data.thumbnails import data_uri, thumbnail as sample_thumbnail
 from srjt.errors import duration
 from srjt.networks import registry
-from srjt.ordinal.metrics import Interval
+from srjt.ordinal.intervals import Interval
 from srjt.reports.page import Section
 from srjt.reports.table import Table, between, data_table
 from srjt.studies.results import display_name

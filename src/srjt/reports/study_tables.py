@@ -15,7 +15,8 @@ import pandas as pd
 
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.noise.matrices import FAMILIES
-from srjt.ordinal.metrics import METRICS, holm
+from srjt.ordinal.intervals import holm
+from srjt.ordinal.metrics import METRICS
 from srjt.reports.table import MISSING, Column, Row, Table, TableCell, data_table, metric_heading
 from srjt.studies.config import NoiseSpec, parse_noise
 from srjt.studies.paper import Difference, paper_dataset, paper_differences, paper_value

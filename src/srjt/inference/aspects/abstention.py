@@ -13,7 +13,8 @@ from srjt.settings import setting
 if TYPE_CHECKING:
     from srjt.inference.answers import Answers, NoValidationError
     from srjt.ordinal.decisions import RiskCoverage
-    from srjt.ordinal.metrics import Floats, Interval
+    from srjt.ordinal.intervals import Interval
+    from srjt.ordinal.metrics import Floats
     from srjt.training.trained import Trained
 
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from srjt.inference.answers import Answers
     from srjt.ordinal.decisions import NetBenefit, PrecisionRecall, Roc
-    from srjt.ordinal.metrics import Floats, Interval
+    from srjt.ordinal.intervals import Interval
+    from srjt.ordinal.metrics import Floats
     from srjt.training.trained import Trained
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from srjt.errors import count_of
 from srjt.inference.aspects.readers import NotCompared
 from srjt.inference.evaluate import Evaluation
-from srjt.ordinal.metrics import TOO_FEW
+from srjt.ordinal.intervals import TOO_FEW
 from srjt.readers.network import NetworkComparison
 from srjt.reports.aspects import sections_of, warnings_of
 from srjt.reports.page import Section

@@ -13,7 +13,8 @@ import pandas as pd
 from srjt.errors import count_of
 from srjt.inference.evaluate import Evaluation
 from srjt.inference.subgroups import Subgroups
-from srjt.ordinal.metrics import METRICS, TOO_FEW, Interval
+from srjt.ordinal.intervals import TOO_FEW, Interval
+from srjt.ordinal.metrics import METRICS
 from srjt.reports.aspects import Facts, file_facts, sections_of
 from srjt.reports.figures import canvas
 from srjt.reports.page import Section

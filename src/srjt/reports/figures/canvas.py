@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from srjt.files import explain_write_errors, write_atomically
-from srjt.ordinal.metrics import Interval
+from srjt.ordinal.intervals import Interval
 from srjt.studies.results import OURS, is_ours, is_recipe
 
 # Okabe and Ito's palette, which colour-blind people can distinguish; without yellow, too pale for a

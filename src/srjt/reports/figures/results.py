@@ -16,7 +16,8 @@ from srjt.errors import SrjtError
 from srjt.inference.compare import Comparison
 from srjt.inference.evaluate import Evaluation
 from srjt.ordinal.calibration import CalibrationBin
-from srjt.ordinal.metrics import METRICS, Interval, NaiveBaseline
+from srjt.ordinal.intervals import Interval
+from srjt.ordinal.metrics import METRICS, NaiveBaseline
 from srjt.reports.figures import canvas
 from srjt.reports.figures.study import SELECTED, SELECTION_RECALL, describe_ends, no_selection
 from srjt.reports.table import ONE_LABEL

@@ -17,7 +17,8 @@ from srjt.errors import count_of
 from srjt.inference.compare import Comparison
 from srjt.inference.evaluate import Evaluation
 from srjt.ordinal.baseline import Gain, Verdict as GainVerdict
-from srjt.ordinal.metrics import MAIN, METRICS, TOO_FEW, Ints
+from srjt.ordinal.intervals import TOO_FEW
+from srjt.ordinal.metrics import MAIN, METRICS, Ints
 from srjt.reports.aspects import (
     aspect_grade_columns,
     aspect_key_numbers,

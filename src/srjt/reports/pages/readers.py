@@ -14,7 +14,7 @@ import pandas as pd
 from srjt.data.grades import Grades
 from srjt.data.sources.readings import NO_READER, ReadingsTable, combine
 from srjt.errors import count_of, few
-from srjt.ordinal.metrics import Interval
+from srjt.ordinal.intervals import Interval
 from srjt.readers.agreement import COEFFICIENTS, WHICH, Agreement
 from srjt.readers.consensus import Consensus
 from srjt.readers.next_readings import NEW_READER
