@@ -26,8 +26,9 @@ wrong model where it matters: a model of unclear items predicts readings better,
 
 **Mixtures** were tried and dropped. Weights by the likelihood of left-out readings mend MACE's lead on
 the web pages (log-loss 0.524 to 0.445), but choose methods with a worse log-loss for dogs (0.472 to
-0.541) and CF_amt (0.599 to 0.678), and depend on which readings are left out. Half ours and half MACE is better on web (0.435) and
-in seven of eight simulated crowds, and worse on dog (0.513), CF (0.452 to 0.461) and CF_amt (0.605).
+0.541) and CF_amt (0.599 to 0.678), and depend on which readings are left out. Half ours and half MACE is
+better on web (0.435) and in seven of eight simulated crowds, and worse on dog (0.513), CF (0.452 to
+0.461) and CF_amt (0.605).
 
 **Simulated crowds**: 150 workers, 1,000 items, five labels each; half of the workers have fewer
 than twelve. A fifth are spammers, who say any grade, or nearly always the same. ``names``: errors
