@@ -41,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def audit(folder: Path) -> Any:
     yield read_audit(folder)
-    for name in (verification.FILE, "decisions.sqlite"):
+    for name in (verification.FILE, "decisions.sqlite", "summary.json"):
         for path in folder.glob(f"{name}*"):
             path.unlink()
 
@@ -298,4 +298,6 @@ def test_a_review_says_how_many_labels_the_rate_needs(
     audit: AuditFolder, monkeypatch: pytest.MonkeyPatch, summary: dict[str, Any], said: str
 ) -> None:
     monkeypatch.setattr("srjt.auditing.verification.read_summary", lambda folder: summary)
+    assert labels_needed_for_rate(audit) == ""  # the folder has no summary
+    (audit.folder / "summary.json").touch()
     assert labels_needed_for_rate(audit) == said

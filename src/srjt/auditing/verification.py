@@ -297,7 +297,9 @@ def next_look(
 
 def labels_needed_for_rate(audit: AuditFolder) -> str:
     """How many labels the rate needs, drawn by doubt and at random, as the page of the audit says;
-    "" if it is known."""
+    "" if it is known, or the folder has no summary."""
+    if not (audit.folder / "summary.json").exists():  # a review does without
+        return ""
     summary = read_summary(audit.folder)
     more = summary["verify_more"]
     if not more:

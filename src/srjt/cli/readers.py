@@ -32,7 +32,7 @@ def readers(
     table: Path = argument(
         ...,
         "A CSV, TSV, Excel or Parquet table with one row per reading or one column per reader; the"
-        " folder of a study that has begun; or, with --ask, a folder of images.",
+        " folder of a study that has begun; or, with --ask, a folder or a table of images.",
         metavar="TABLE",
     ),
     out: Path | None = option(
