@@ -279,7 +279,7 @@ def run_task(name: str, setting: Setting, trials: int) -> pd.DataFrame:
 
 def read(path: Path) -> pd.DataFrame:
     rows = pd.read_csv(path)
-    return rows.assign(quantity=rows["quantity"].fillna("").astype(str))
+    return rows.assign(quantity=rows["quantity"].astype(object).fillna("").astype(str))
 
 
 def empty() -> pd.DataFrame:
