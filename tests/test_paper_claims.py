@@ -237,6 +237,8 @@ def test_a_run_is_resumed_collected_and_shown(
         "0",
         "--device",
         "cpu",
+        "--results",
+        str(tmp_path),
     ]
     claims.main([*words, "--out", str(out), "--minutes", "0"])
     assert "4 trainings are left" in capsys.readouterr().out
@@ -245,13 +247,38 @@ def test_a_run_is_resumed_collected_and_shown(
     assert len(files) == 4
     claims.main([*words, "--out", str(out)])
     assert "4 of 4 trainings are done" in capsys.readouterr().out
-    claims.main(["collect", str(out), "--out", str(tmp_path / "paper_claims.csv.xz")])
+    claims.main(["collect", str(out), "--results", str(tmp_path)])
     rows = claims.stored(tmp_path)
     assert rows.columns.tolist() == claims.COLUMNS
     assert len(rows) == 4 * 2 * 2  # trainings, epochs, networks
     assert rows[claims.SCORES].notna().all().all()
     claims.main(["table", "--results", str(tmp_path)])
     assert "1 of 5 folds so far" in capsys.readouterr().out
+
+    first = out / files[0]
+    pd.read_csv(first).assign(mae=9.0).to_csv(first, index=False)
+    for other in files[1:]:
+        (out / other).unlink()
+    claims.main(["collect", str(out), "--results", str(tmp_path)])
+    assert "1 trainings, 4 with those that were there" in capsys.readouterr().out
+    again = claims.stored(tmp_path)
+    assert len(again) == len(rows)
+    assert (again["mae"] == 9.0).sum() == 2 * 2  # epochs, networks: the new one replaces the old
+
+
+def test_what_the_results_have_is_not_trained_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for a trial with other settings, whatever is stored."""
+    stored = pd.DataFrame([{"method": "standard", "noise": "quasi:0.4", "fold": 0}])
+    stored.reindex(columns=claims.COLUMNS).to_csv(tmp_path / claims.RESULTS.name, index=False)
+    left: list[list[claims.Job]] = []
+    monkeypatch.setattr(claims, "train_all", lambda jobs, *_, **__: left.append(list(jobs)))
+    words = ["run", "knee.npz", "--results", str(tmp_path), "--out", str(tmp_path / "claims")]
+    claims.main(words)
+    claims.main([*words, "--epochs", "2"])
+    assert len(left[1]) == len(left[0]) + 1 == len(claims.planned(DESIGN))
+    assert set(left[1]) - set(left[0]) == set(claims.trained(stored))
 
 
 class SameProcess:

@@ -7,9 +7,10 @@ hypotheses.
     python benchmarks/evidence/paper_claims.py table
 
 ``pack`` writes all images as one file, so that a machine with a GPU gets one file and not 8,260.
-``run`` writes a CSV file for each training into the folder ``claims`` (--out), starts none after so
-many minutes, and skips those that are there: the same command continues, on another day or another
-machine with a copy of the folder. ``collect`` makes ``results/paper_claims.csv.xz`` of the folder.
+``run`` writes a CSV file for each training into the folder ``claims`` (--out), and starts none after
+so many minutes. It skips those that are there or in ``results/paper_claims.csv.xz``: the same command
+continues, on another day or another machine. ``--results FOLDER`` reads (and ``collect`` writes)
+another file of this name: without one, all are trained. ``collect`` adds the folder to the results.
 ``table`` prints every hypothesis, and so does ``page.py`` on the evidence page: those without
 trainings as "not yet run".
 
@@ -230,7 +231,11 @@ def run(args: argparse.Namespace) -> None:
         for job in planned(design, stages=args.stage)
         if args.fold is None or job.fold in args.fold
     ]
-    waiting = [job for job in wanted if not (args.out / job.file_name).exists()]
+    trying_out = args.network or args.epochs or args.limit
+    there = set() if trying_out else set(trained(stored(args.results)))
+    waiting = [
+        job for job in wanted if job not in there and not (args.out / job.file_name).exists()
+    ]
     print(f"{len(wanted) - len(waiting)} of {len(wanted)} trainings are done", flush=True)
     with ProcessPoolExecutor(args.processes, mp_context=get_context("spawn")) as pool:
         train_all(waiting, pool, args, until=begin + 60 * args.minutes)
@@ -267,11 +272,16 @@ def train_all(
             print(f"{job.file_name}: MAE {last:.3f}, {seconds:.0f} s", flush=True)
 
 
-def collect(folder: Path, out: Path) -> None:
+def collect(folder: Path, results: Path) -> None:
+    """Add the trainings of the folder to the stored ones; of one that is in both, the new one."""
     files = sorted(folder.glob("*.csv"))
-    rows = pd.concat([pd.read_csv(file) for file in files])
-    rows.to_csv(out, index=False, compression="xz")
-    print(f"{len(files)} trainings: {out}")
+    new = pd.concat([pd.read_csv(file) for file in files])
+    before = stored(results)
+    again = before.set_index(KEY).index.isin(new.set_index(KEY).index)
+    rows = pd.concat([before[~again], new]) if len(before) else new
+    out = results / RESULTS.name
+    rows.sort_values(KEY, kind="stable").to_csv(out, index=False, compression="xz")
+    print(f"{len(files)} trainings, {len(trained(rows))} with those that were there: {out}")
 
 
 # The hypotheses
@@ -394,6 +404,12 @@ def stored(folder: Path) -> pd.DataFrame:
     return pd.read_csv(file) if file.exists() else pd.DataFrame(columns=COLUMNS)
 
 
+def trained(rows: pd.DataFrame) -> list[Job]:
+    """The trainings of raw results."""
+    every = rows[KEY].drop_duplicates().itertuples(index=False, name=None)
+    return [Job(method=method, noise=noise, fold=int(fold)) for method, noise, fold in every]
+
+
 def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -422,16 +438,16 @@ def main(words: Sequence[str] | None = None) -> None:
     )
     collecting = commands.add_parser("collect")
     collecting.add_argument("folder", type=Path)
-    collecting.add_argument("--out", type=Path, default=RESULTS)
     showing = commands.add_parser("table")
-    showing.add_argument("--results", type=Path, default=RESULTS.parent)
+    for command in (running, collecting, showing):
+        command.add_argument("--results", type=Path, default=RESULTS.parent, help="a folder")
     args = parser.parse_args(words)
     if args.command == "pack":
         pack(args.data, args.out)
     elif args.command == "run":
         run(args)
     elif args.command == "collect":
-        collect(args.folder, args.out)
+        collect(args.folder, args.results)
     else:
         print(hypotheses_table(stored(args.results)))
 
