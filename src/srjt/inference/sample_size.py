@@ -37,7 +37,7 @@ from srjt.data.options import picked, without_none
 from srjt.errors import Option, SrjtError
 from srjt.inference.calibrated_run import RunLike, open_run
 from srjt.inference.evaluate import Evaluation, best_side
-from srjt.inference.options import PlannedMetric, Planning
+from srjt.inference.planning import PlannedMetric, Planning
 from srjt.noise.verified import labels_to_verify
 from srjt.notebook import HasPage
 from srjt.ordinal import patient_codes
@@ -127,7 +127,7 @@ def plan(pilot: RunLike | Evaluation | None = None, **options: Any) -> SamplePla
         A run, whose test side (else validation side) is the pilot, or an evaluation. Default:
         values are assumed.
     **options
-        The fields of ``srjt.inference.options.Planning``.
+        The fields of ``srjt.inference.planning.Planning``.
 
     Returns
     -------
