@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypedDict
 
 from srjt.settings import check_types, documented, setting
 
@@ -55,3 +55,18 @@ class Planning:
 
     def __post_init__(self) -> None:
         check_types(self)
+
+
+class PlanOptions(TypedDict, total=False):
+    """The fields of ``Planning`` as keyword arguments, for editors and type checkers."""
+
+    metric: PlannedMetric
+    half_width: float
+    value: float | None
+    spread: float | None
+    images_per_patient: float
+    correlation: float
+    prevalence: float
+    refer_from: str | None
+    grade_shares: str | None
+    reader_error: float | None

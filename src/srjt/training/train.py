@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from srjt.data.grades import Grades
 from srjt.data.images.decode import OnBadImage
@@ -24,6 +24,7 @@ from srjt.training.choose_head import choose_head
 from srjt.training.config import TrainConfig
 from srjt.training.devices import choose_device, refuse_bf16_on_cpu
 from srjt.training.frozen import lacks_weights, resolve_backbone
+from srjt.training.keywords import TrainSettings
 from srjt.training.noise_rate import check_settings, noise_record, resolve_noise_rate
 from srjt.training.reporters import reporter_in_python
 from srjt.training.sides import no_validation_side, resolved_once
@@ -34,6 +35,9 @@ from srjt.training.trained import (
     Trained,
     fetch_weights,
 )
+
+if TYPE_CHECKING:  # Python 3.10 has no Unpack
+    from typing_extensions import Unpack
 
 # Arguments of an earlier version, which only the command line and studies need; remove them after
 # the next release.
@@ -57,7 +61,7 @@ def train(
     cache: str | Path | None = None,
     on_bad_image: OnBadImage = "error",
     grade_names: Mapping[str, str] | None = None,
-    **settings: Any,
+    **settings: Unpack[TrainSettings],
 ) -> Trained:
     """Train a classifier on images, or features, with ordinal labels that are partly wrong.
 
@@ -123,16 +127,17 @@ def train(
     >>> list(run.scores.loc["test"].index)
     ['mae', 'accuracy', 'macro_f1', 'qwk']
     """
-    internal = _former_arguments(settings)
+    changes: dict[str, Any] = {**settings}
+    internal = _former_arguments(changes)
     feeds = internal.pop("feeds", None) or FeedCache()
     if out is not None:
         run_folder.refuse_other_files(Path(out))  # before anything is read or written
     _check_split(split)
     data = labelled_samples(data, on_bad_image=on_bad_image, progress=progress and reporter is None)
     if isinstance(network, str):
-        settings["network"] = network
+        changes["network"] = network
         network = None
-    requested = (config or TrainConfig()).replace(**settings)
+    requested = (config or TrainConfig()).replace(**changes)
     with reporter_in_python(reporter, progress=progress) as watching:
         setup = Setup(
             split=split,
