@@ -150,11 +150,7 @@ def consensus(
     variants = fit_variants(evidence)
     posterior = variants.mean(lambda fit: fit.posterior)
     prior = variants.mean(lambda fit: fit.grades)
-    # an error that all share has no direction that could move it
-    grade = posterior_median(posterior)
-    if evidence.single.all() and np.bincount(readings.item).max() == 1:
-        # only what is usual for readers could contradict them
-        grade[readings.item] = readings.grade
+    grade = _grades(posterior, readings, evidence)
     made = np.bincount(readings.reader, minlength=len(readings.readers))
     share = made / made.sum()
     reason = _reason(readings, evidence)
@@ -162,9 +158,7 @@ def consensus(
         variants, share=share, determined=not reason, confidence=confidence
     )
     mean = np.einsum("r,rcj->cj", share, intervals.matrices)
-    reference = np.full(len(grade), -1)
-    if readings.reference is not None:
-        reference = readings.reference
+    reference = _reference(readings)
     compared = int((reference >= 0).sum()) >= ENOUGH
     if reason:  # even a reader's own errors are a guess
         shared_errors = 0.0
@@ -172,9 +166,7 @@ def consensus(
         shared_errors = _shared_errors(variants, reference, mean)
     if_alone = posterior
     if shared_errors:
-        if evidence.crowd:  # those who hardly look share no errors
-            telling = share * information(intervals.matrices, prior)
-            mean = np.einsum("r,rcj->cj", telling / telling.sum(), intervals.matrices)
+        mean = _matrix_of_those_who_look(intervals, prior, share=share, crowd=evidence.crowd)
         true = posterior @ true_given_seen(mean, shared_errors)
         posterior = np.where(reference[:, None] >= 0, posterior, true)
     least, most = _errors(variants, grade)
@@ -206,6 +198,35 @@ def consensus(
         variants=variants,
         **vars(intervals),
     )
+
+
+def _grades(posterior: Floats, readings: Readings, evidence: Evidence) -> Ints:
+    """(I,) the grade of each item. An error that all readers share has no direction that could move
+    it."""
+    grade = posterior_median(posterior)
+    if evidence.single.all() and np.bincount(readings.item).max() == 1:
+        # only what is usual for readers could contradict them
+        grade[readings.item] = readings.grade
+    return grade
+
+
+def _reference(readings: Readings) -> Ints:
+    """(I,) the reference grades, −1 where there is none."""
+    if readings.reference is None:
+        return np.full(len(readings.items), -1)
+    return readings.reference
+
+
+def _matrix_of_those_who_look(
+    intervals: ReaderIntervals, prior: Floats, *, share: Floats, crowd: bool
+) -> Floats:
+    """(C, C) the mean matrix of the readers who share errors: in a crowd some hardly look at the
+    items, and these do not."""
+    weights = share
+    if crowd:
+        telling = share * information(intervals.matrices, prior)
+        weights = telling / telling.sum()
+    return np.asarray(np.einsum("r,rcj->cj", weights, intervals.matrices))
 
 
 def _check_options(repeats: str, shared_errors: float, confidence: float) -> None:
