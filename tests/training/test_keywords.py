@@ -5,6 +5,8 @@ from typing import Any, get_type_hints
 import pytest
 
 from srjt.inference.planning import Planning, PlanOptions
+from srjt.studies.config import RESERVED, Execution, StudyConfig
+from srjt.studies.keywords import StudySettings
 from srjt.training.config import TrainConfig
 from srjt.training.keywords import AuditSettings, TrainSettings
 
@@ -13,21 +15,30 @@ CONVERTED = {"transition", "milestones", "imports", "keep_columns", "weights"}
 
 
 @pytest.mark.parametrize(
-    ("typed", "config", "more", "converted"),
+    ("typed", "configs", "more", "without", "converted"),
     [
-        (AuditSettings, TrainConfig, {"preset"}, CONVERTED),
-        (PlanOptions, Planning, set(), set()),
+        (AuditSettings, [TrainConfig], {"preset"}, set(), CONVERTED),
+        (
+            StudySettings,
+            [TrainConfig, StudyConfig, Execution],
+            {"noise"},
+            {"source", "preset", "train"} | (RESERVED - {"noise_rate", "transition"}),
+            CONVERTED | {"methods", "noises", "only_folds", "seeds", "splits", "cache"},
+        ),
+        (PlanOptions, [Planning], set(), set(), set()),
     ],
 )
 def test_keyword_arguments_are_the_fields_of_the_settings(
-    typed: Any, config: Any, more: set[str], converted: set[str]
+    typed: Any, configs: list[Any], more: set[str], without: set[str], converted: set[str]
 ) -> None:
     of_arguments = get_type_hints(typed)
-    of_fields = get_type_hints(config)
+    of_fields: dict[str, Any] = {}
+    for config in configs:
+        of_fields |= get_type_hints(config)
     assert of_arguments.keys() - of_fields.keys() == more
-    assert of_fields.keys() - of_arguments.keys() == set()
-    different = {name for name in of_fields if of_arguments[name] != of_fields[name]}
-    assert different == converted
+    assert of_fields.keys() - of_arguments.keys() == without
+    both = of_fields.keys() & of_arguments.keys()
+    assert {name for name in both if of_arguments[name] != of_fields[name]} == converted
 
 
 def test_a_training_has_the_network_as_an_argument_of_its_own() -> None:

@@ -17,17 +17,10 @@ from srjt.ordinal import Purpose
 from srjt.training.config import Precision, StepMode
 
 
-class TrainSettings(TypedDict, total=False):
-    """The fields of ``TrainConfig`` but for ``network``, which ``srjt.train`` has as an argument of
-    its own; and ``preset``."""
+class SharedSettings(TypedDict, total=False):
+    """The fields of ``TrainConfig`` that all runs of a study share, but for ``network``."""
 
-    preset: str
-    method: str
-    noise_rate: float | Literal["auto"] | None
-    transition: npt.ArrayLike | None
-    soft_labels: Literal["paper", "estimated"]
     reader_targets: Literal["auto", "consensus", "posterior", "readers", "resample", "certainty"]
-    method_options: Mapping[str, Any]
     convention: Literal["paper", "published-code", "original"]
     imports: Sequence[str]
     backbone: str | None
@@ -48,7 +41,6 @@ class TrainSettings(TypedDict, total=False):
     milestones: Sequence[int] | None
     gamma: float
     balance: float | None
-    seed: int
     target_metric: Purpose
     keep: Literal["last", "best"]
     patience: int | None
@@ -61,6 +53,19 @@ class TrainSettings(TypedDict, total=False):
     memory_share: float
     eval_batch_size: int
     checkpoint_seconds: float
+
+
+class TrainSettings(SharedSettings, total=False):
+    """The fields of ``TrainConfig`` but for ``network``, which ``srjt.train`` has as an argument of
+    its own; and ``preset``."""
+
+    preset: str
+    method: str
+    method_options: Mapping[str, Any]
+    noise_rate: float | Literal["auto"] | None
+    transition: npt.ArrayLike | None
+    soft_labels: Literal["paper", "estimated"]
+    seed: int
 
 
 class AuditSettings(TrainSettings, total=False):
