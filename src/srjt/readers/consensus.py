@@ -145,8 +145,8 @@ def consensus(
     >>> names = {"items": list(map(str, range(80))), "readers": ["Kim", "Lee", "May"]}
     >>> grade = (true[item] + error).clip(0, 3)
     >>> readings = Readings(**names, grades=tuple("0123"), item=item, reader=reader, grade=grade)
-    >>> found = consensus(readings)
-    >>> bool((found.grade == true).mean() > 0.8)
+    >>> agreed = consensus(readings)
+    >>> bool((agreed.grade == true).mean() > 0.8)
     True
     """
     Readings.check(readings)

@@ -130,9 +130,9 @@ def train(
     changes: dict[str, Any] = {**settings}
     internal = _former_arguments(changes)
     feeds = internal.pop("feeds", None) or FeedCache()
+    _check_split(split)
     if out is not None:
         run_folder.refuse_other_files(Path(out))  # before anything is read or written
-    _check_split(split)
     data = labelled_samples(data, on_bad_image=on_bad_image, progress=progress and reporter is None)
     if isinstance(network, str):
         changes["network"] = network
