@@ -12,7 +12,7 @@ import griffe
 
 SETTINGS = (
     "training.config.TrainConfig", "inference.options.Answering", "inference.options.Evaluating",
-    "inference.options.Planning", "studies.config.Execution", "data.options.ReadOptions",
+    "inference.planning.Planning", "studies.config.Execution", "data.options.ReadOptions",
     "studies.config.StudyConfig",
 )  # fmt: skip
 OUTSIDE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+[^)]+\)")

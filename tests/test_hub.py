@@ -59,7 +59,9 @@ def repositories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
 
 @pytest.fixture(scope="module")
 def run(train: Any, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return train(out=tmp_path_factory.mktemp("run") / "run", command="srjt train /home/jane/x.csv")
+    folder = tmp_path_factory.mktemp("run") / "run"
+    with pytest.warns(FutureWarning, match=r"argument command of srjt\.train will be removed"):
+        return train(out=folder, command="srjt train /home/jane/x.csv")
 
 
 def test_a_run_comes_back_with_the_same_predictions(

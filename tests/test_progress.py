@@ -18,6 +18,7 @@ from refusals import refuses
 from srjt import progress
 from srjt.auditing.audit import Audit
 from srjt.errors import SrjtError
+from srjt.noise.basis import Basis, Undetermined
 from srjt.noise.estimate import NoiseEstimate
 from srjt.reports.page import render
 from srjt.studies.results import StudyResults
@@ -139,7 +140,8 @@ def estimate() -> NoiseEstimate:
     return NoiseEstimate(
         rate=0.15, rate_interval=(0.1, 0.2), transition=matrix, transition_interval=np.stack([matrix, matrix]),
         prior=np.array([0.5, 0.5]), prior_interval=np.full((2, 2), 0.5), form="free", held_out={}, samples=80,
-        identifiable=False, reason=HOSTILE, assumption="It assumes much.",
+        identifiable=False, undetermined=Undetermined(kind="stored", text=HOSTILE),
+        basis=Basis(kind="stored", text="It assumes much."),
     )  # fmt: skip
 
 

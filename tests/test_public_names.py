@@ -101,6 +101,7 @@ def test_byte_code_alone_is_enough(tmp_path: Path) -> None:
     ("former", "now"),
     [
         ("srjt.ordinal.metrics.bootstrap_metrics", "srjt.ordinal.intervals.bootstrap_metrics"),
+        ("srjt.inference.options.Planning", "srjt.inference.planning.Planning"),
         ("srjt.keep_rate", "srjt.ordinal.keep_rate"),
         ("srjt.soft_labels", "srjt.ordinal.soft_labels"),
         ("srjt.export_folder", "srjt.reports.model_card.export_folder"),

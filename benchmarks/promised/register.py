@@ -564,7 +564,7 @@ PROMISES = (
         at_most=True,
         condition="errors are by one grade or their spread is given",
         meets=lambda setting: setting.network != "weak",
-        printed_by=("inference/options.py: Planning",),
+        printed_by=("inference/planning.py: Planning",),
     ),
     Promise(
         name="plan-pilot",

@@ -20,7 +20,7 @@ from srjt.inference.aspects import Judging
 from srjt.inference.aspects.abstention import DoubtRule
 from srjt.inference.aspects.referral import ReferralRule
 from srjt.inference.compare import Difference, _differences
-from srjt.inference.options import Planning
+from srjt.inference.planning import Planning
 from srjt.inference.sample_size import (
     SamplePlan,
     _from_pilot,

@@ -24,6 +24,7 @@ from srjt.auditing.folder import read_audit
 from srjt.data import Manifest, from_arrays
 from srjt.data.synthetic import generate, write
 from srjt.noise import NoiseEstimate
+from srjt.noise.basis import Undetermined
 from srjt.training.folder import read_facts, read_noise_estimate
 
 HERE: dict[str, Any] = {
@@ -93,7 +94,9 @@ def test_the_folder_is_what_the_review_reads(noisy: Manifest, made: Audit) -> No
 
 
 def test_networks_that_have_learnt_nothing_suggest_nothing_in_a_notebook(made: Audit) -> None:
-    unknown = replace(made.estimate, identifiable=False, reason="why not.")
+    unknown = replace(
+        made.estimate, identifiable=False, undetermined=Undetermined(kind="uninformed")
+    )
     guessed = replace(made, estimate=unknown, summary=made.summary | {"identifiable": False})
     ignorant = replace(
         guessed, summary=guessed.summary | {"learnt": False, "caveat": "They know nothing."}

@@ -11,6 +11,7 @@ from scipy.stats import binomtest
 from auditing.conftest import cross_fit_of
 from srjt.auditing.scores import error_rates, score, suggestions, summarise, verified_alone
 from srjt.data import Manifest, from_arrays
+from srjt.noise.basis import Undetermined
 from srjt.noise.drawing import labels_needed
 from srjt.noise.estimate import NoiseEstimate
 from srjt.noise.verified import exact_interval, labels_to_verify
@@ -55,7 +56,7 @@ def _estimate(manifest: Manifest) -> NoiseEstimate:
     return NoiseEstimate(
         rate=0.2, rate_interval=(0.1, 0.3), transition=transition, transition_interval=np.stack([transition] * 2),
         prior=prior, prior_interval=np.stack([prior] * 2), form="quasi", held_out={},
-        samples=len(manifest), identifiable=True, reason="",
+        samples=len(manifest), identifiable=True, undetermined=None,
     )  # fmt: skip
 
 
@@ -221,7 +222,9 @@ def test_error_rates_by_grade_patient_and_reader(fitted: CrossFit, scores: pd.Da
 def test_of_a_rate_that_is_not_determined_there_is_the_order_alone(
     fitted: CrossFit, scores: pd.DataFrame
 ) -> None:
-    unknown = replace(_estimate(fitted.manifest), identifiable=False, reason="so.")
+    unknown = replace(
+        _estimate(fitted.manifest), identifiable=False, undetermined=Undetermined(kind="uninformed")
+    )
     summary = summarise(scores, unknown, grades=fitted.manifest.grades)
     assert (summary["rate_interval"], summary["identifiable"]) == ([0.1, 0.3], False)
     assert summary["expected_errors"] is None

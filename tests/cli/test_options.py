@@ -19,7 +19,8 @@ from srjt import cli
 from srjt.data.options import ReadOptions
 from srjt.errors import UnknownNameError
 from srjt.inference import aspects
-from srjt.inference.options import Answering, Evaluating, Grading, Planning
+from srjt.inference.options import Answering, Evaluating, Grading
+from srjt.inference.planning import Planning
 from srjt.training.config import TrainConfig
 
 from .conftest import Srjt

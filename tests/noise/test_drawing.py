@@ -9,6 +9,7 @@ from scipy.special import stdtrit
 
 from srjt.errors import SrjtError
 from srjt.noise import verified as checks
+from srjt.noise.basis import Basis
 from srjt.noise.drawing import (
     Drawing,
     draw_by_doubt,
@@ -249,7 +250,7 @@ def test_the_estimate_says_how_verified_labels_were_drawn() -> None:
     found = estimate_noise(
         label, p, verified=verified, verified_probability=drawing.probability(80), bootstrap=40
     )
-    assert "80 verified labels, weighted by the probabilities of their draw" in found.assumption
+    assert found.basis == Basis(kind="verified", labels=80, at_random=False)
     assert found.rate_interval[0] <= (label != true).mean() <= found.rate_interval[1]
     assert len(found.verified_shares) == 3
     assert type(found).from_dict(found.to_dict()).verified_shares == found.verified_shares

@@ -14,11 +14,13 @@ from fixtures.noisy_features import counted
 from srjt import noise
 from srjt.errors import SrjtError
 from srjt.noise import estimate, model
+from srjt.noise.basis import Basis, Undetermined
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.explain import Explanations, explain
 from srjt.noise.model import SYMMETRIC, family, fit_model, pool, rank_images
 from srjt.noise.verified import read_verified
 
+BLIND = Undetermined(kind="uninformed")
 SHARES = np.array([0.4, 0.25, 0.2, 0.15])
 UNVERIFIED = read_verified(None, samples=0, classes=4)
 
@@ -129,7 +131,7 @@ def test_most_labels_may_be_wrong_to_one_side_where_clear_images_show_it(
     assert found.rate_interval[0] <= wrong <= found.rate_interval[1]
     assert found.rate == pytest.approx(wrong, abs=0.05)
     np.testing.assert_allclose(found.transition, matrix, atol=0.15)
-    assert f"too {'low' if side == 'lowered' else 'high'}" in found.assumption
+    assert found.basis == Basis(kind="labels", form=side)
 
 
 @pytest.mark.slow
@@ -162,7 +164,7 @@ def test_readers_who_err_at_boundaries_look_like_unclear_images() -> None:
     found = estimate_noise(label, p / p.sum(axis=1, keepdims=True), bootstrap=60)
     assert found.form == "boundary"
     assert not found.identifiable
-    assert "unsure between two neighbouring grades" in found.reason
+    assert found.undetermined == Undetermined(kind="boundaries")
     low, high = found.rate_interval
     assert low == found.lower_bound == 0.0
     assert (label != grade).mean() < high < 0.5
@@ -215,14 +217,15 @@ def test_it_says_when_probabilities_are_no_help_or_a_grade_is_missing(quasi) -> 
     plain = estimate_noise(label, p, bootstrap=0)
     assert plain.informed
     assert plain.rate_interval == (plain.rate, plain.rate)
-    assert "say nothing" in blind.reason
+    assert blind.undetermined == BLIND
     kept = label != 3
     rest = np.vstack([p[kept] * [1, 1, 1, 1e-9] + [0, 0, 1e-9, 0], [0, 0, 0, 1]])
     rare = estimate_noise(
         np.r_[label[kept], 3], rest / rest.sum(axis=1, keepdims=True), bootstrap=0
     )
     assert not rare.identifiable
-    assert rare.reason.startswith("only 1 label is of grade 3: ")  # labels, as everywhere
+    # labels, as everywhere
+    assert rare.undetermined == Undetermined(kind="few_labels", grade=3, labels=1)
 
 
 @pytest.mark.slow
@@ -312,12 +315,11 @@ def test_the_parts_of_an_estimate_agree_and_survive_json(quasi) -> None:
     np.testing.assert_allclose(found.transition.sum(axis=1), 1.0)
     assert found.prior.sum() == pytest.approx(1.0)
     assert found.rate == pytest.approx(found.prior @ (1 - np.diag(found.transition)))
-    assert found.assumption.count(". ") == 0
-    assert found.assumption in str(found)
+    assert found.basis == Basis(kind="labels", form=found.form)
     again = NoiseEstimate.from_dict(json.loads(json.dumps(found.to_dict())))
     assert again.to_dict() == found.to_dict()
+    assert (again.basis, again.undetermined) == (found.basis, found.undetermined)
     assert isinstance(again.rate_interval, tuple)
-    assert "not determined: too few" in str(_estimate(identifiable=False, reason="too few"))
     explained = explain(*quasi, np.arange(len(quasi[0])), UNVERIFIED)
     assert sum(explained.form_weights.values()) == pytest.approx(1.0)
     assert explained.form_weights[found.form] == found.form_weight <= 1.0
@@ -342,7 +344,8 @@ def test_bad_input_gets_a_code(labels, probabilities, code: str) -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        {"rate": "much"}, {"rate": 1.5}, {"rate": True}, {"samples": 1.5}, {"identifiable": "no"}, {"reason": None},
+        {"rate": "much"}, {"rate": 1.5}, {"rate": True}, {"samples": 1.5}, {"identifiable": "no"}, {"undetermined": ""},
+        {"undetermined": {"kind": "luck"}}, {"basis": {"kind": "labels", "form": "x"}}, {"basis": ""},
         {"transition": [[1.0]]}, {"prior": [None, 1.0]}, {"prior": 7}, {"rate_interval": [0.1]}, {"held_out": []},
         {"strange": 1},
     ],
@@ -502,7 +505,7 @@ def test_networks_that_have_learnt_something_are_two_standard_errors_ahead(copie
 
 
 def test_a_rate_that_is_not_determined_is_said_by_its_interval() -> None:
-    unknown = _estimate(identifiable=False, reason="so.", rate=0.2, rate_interval=(0.0, 0.37))
+    unknown = _estimate(identifiable=False, undetermined=BLIND, rate=0.2, rate_interval=(0.0, 0.37))
     assert unknown.known_rate is None
     for said in (unknown.rate_text(), str(unknown), repr(unknown)):
         assert "20" not in said.replace("0.370", "")
@@ -540,7 +543,7 @@ def test_two_readings_tell_how_much_of_the_doubt_is_the_readers() -> None:
         assert alone.rate_interval[0] == 0.0
         assert both.identifiable
         assert 0.0 < low < (label != true).mean() < high
-        assert "300 second labels" in both.assumption
+        assert both.basis == Basis(kind="second_labels", labels=300)
         assert 1 - both.prior @ np.diag(both.transition) == pytest.approx(both.rate)
     true, label, second, p = read_twice(2, spread=1e-9)
     assert (
@@ -711,8 +714,8 @@ def test_the_guess_is_used_where_the_rate_is_not_determined(
 ) -> None:
     label, p, _ = two_grades
     found = explain(label, p, np.arange(180), read_verified(None, samples=0, classes=2))
-    for reason, joint in (("too few", found.guessed_joint), ("", found.joint)):
-        monkeypatch.setattr(estimate, "_doubt", lambda *given, reason=reason, **options: reason)
+    for why, joint in ((BLIND, found.guessed_joint), (None, found.joint)):
+        monkeypatch.setattr(estimate, "_why_undetermined", lambda *given, why=why, **options: why)
         rate = estimate_noise(label, p, bootstrap=0).rate
         assert rate == pytest.approx(1.0 - np.trace(joint))
     assert np.trace(found.guessed_joint) != pytest.approx(np.trace(found.joint), abs=0.01)

@@ -8,6 +8,7 @@ from scipy.stats import betabinom, t
 
 from srjt.errors import SrjtError
 from srjt.noise import corrupt, transition_matrix, verified as checks
+from srjt.noise.basis import Basis, Undetermined
 from srjt.noise.estimate import estimate_noise
 from srjt.noise.quality import label_quality
 from srjt.noise.verified import (
@@ -173,7 +174,7 @@ def test_verified_grades_replace_the_assumption() -> None:
     assert found.verified == 80
     assert found.verified_worth > 80
     assert found.identifiable
-    assert "80 verified labels" in found.assumption
+    assert found.basis == Basis(kind="verified", labels=80)
     assert found.rate_interval[0] <= (label != true).mean() <= found.rate_interval[1]
     assert found.lower_bound <= found.rate
     np.testing.assert_allclose(found.transition.sum(axis=1), 1.0)
@@ -239,7 +240,7 @@ def test_a_few_verified_labels_determine_nothing() -> None:
     verified[7] = (labels[7] + 1) % 4
     one = estimate_noise(labels, guesses, verified=verified, bootstrap=5)
     assert not one.informed
-    assert one.reason == "only 1 label is verified."
+    assert one.undetermined == Undetermined(kind="few_verified", labels=1)
     rows = rng.choice(300, size=60, replace=False)
     verified[rows] = labels[rows]
     assert estimate_noise(labels, guesses, verified=verified, bootstrap=5).informed
@@ -261,7 +262,7 @@ def test_a_few_wrong_ones_do_not_make_all_labels_wrong() -> None:
     assert found.rate == pytest.approx(max(low, model), abs=0.05)
     assert not found.identifiable
     assert found.lower_bound <= found.rate
-    assert "too few" in found.assumption
+    assert found.basis == Basis(kind="verified", labels=count, enough=False)
     assert 1 - found.prior @ np.diag(found.transition) == pytest.approx(found.rate)
     assert np.diag(found.transition).min() > 0.1 * (1 - found.rate)
     quality = label_quality(label, p, verified=verified, rate=found.rate)

@@ -13,6 +13,7 @@ from fixtures.reader_tables import readings_of
 from srjt.errors import SrjtError
 from srjt.noise.matrices import SHARED_ERRORS
 from srjt.readers import Readings, consensus, intervals, model, variants
+from srjt.readers.basis import Undetermined
 from srjt.readers.consensus import _errors, with_shared_errors
 from srjt.readers.intervals import _Resampled, design_effect
 from srjt.readers.model import item_states
@@ -58,6 +59,7 @@ def check(found) -> None:
         low, high = getattr(found, f"{name}_interval")
         assert (low <= getattr(found, name)).all()
         assert (getattr(found, name) <= high).all()
+    assert (found.undetermined is None) == found.determined
     assert bool(found.reason) != found.determined
     json.dumps(found.to_dict(), allow_nan=False)  # no nan anywhere
 
@@ -135,8 +137,8 @@ def test_one_reading_of_each_item_is_not_determined() -> None:
     found = consensus(readings)
     check(found)
     assert not found.determined
-    assert "No item has two readings" in found.reason
-    assert "One reader alone" in consensus(make(readers=1, count=1)[0]).reason
+    assert found.undetermined == Undetermined(kind="no_pairs")
+    assert consensus(make(readers=1, count=1)[0]).undetermined == Undetermined(kind="one_reader")
     assert "%" not in str(found) + str(
         srjt.report(found)
     )  # a share of wrong readings would come from a default
@@ -461,7 +463,8 @@ def test_of_two_readers_either_may_be_the_one_who_is_right() -> None:
     assert (
         result.error_interval[0] == 0 <= (result.grade != true).mean() <= result.error_interval[1]
     )
-    assert "third reader" in result.assumption
+    assert result.basis.kind == "two_readers"
+    assert f"A third reader of about {result.basis.items} items" in result.assumption
     check(result)
 
 

@@ -165,7 +165,9 @@ def test_a_run_knows_its_grade_names_and_a_warning_its_fold(
         small(only_folds=(0, 1), methods=("standard",), noises=("none",), grade_names=names)
     )
     monkeypatch.setattr(
-        worker, "train", lambda manifest, **options: warn(str(options["grade_names"]))
+        worker,
+        "train_from_config",
+        lambda manifest, config, **options: warn(str(options["grade_names"])),
     )
     for planned in data.planned_runs():
         said = f"Noise none, fold {planned.fold}, seed 0: {names}"

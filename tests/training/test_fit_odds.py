@@ -15,6 +15,7 @@ from refusals import refuses
 from srjt.data.manifest import Manifest
 from srjt.inference.predict import predict
 from srjt.methods.single import ProportionalOdds
+from srjt.noise.basis import Undetermined
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal import losses
 from srjt.reports.checklist import run_facts
@@ -278,7 +279,7 @@ def test_half_of_an_undetermined_matrix_is_corrected(
     estimate = NoiseEstimate(
         rate=0.2, rate_interval=(0.1, 0.3), transition=MATRIX, transition_interval=np.stack([MATRIX] * 2),
         prior=np.full(3, 1 / 3), prior_interval=np.full((2, 3), 1 / 3), form="uniform", held_out={}, samples=90,
-        identifiable=identifiable, reason="" if identifiable else "it is a test.",
+        identifiable=identifiable, undetermined=None if identifiable else Undetermined(kind="boundaries"),
     )  # fmt: skip
     monkeypatch.setattr(noise_rate, "estimate_noise", lambda *args, **options: estimate)
     run = srjt.train(data, split="all", network="odds", **GIVEN)

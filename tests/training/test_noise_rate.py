@@ -14,6 +14,7 @@ import pytest
 import srjt
 from refusals import refuses
 from srjt.data import Manifest, Split, folds
+from srjt.noise.basis import Basis, Undetermined
 from srjt.training import noise_rate as auto
 from srjt.training.config import TrainConfig
 from srjt.training.folder import read_noise_estimate
@@ -188,7 +189,11 @@ def test_an_unknown_rate_warns(
     def pretend(*given: Any, **how: Any) -> Any:
         found = real(*given, **how, identifiable=False)
         return replace(
-            found, rate=0.03, rate_interval=(0.0, 0.35), assumption="The rate assumes luck."
+            found,
+            rate=0.03,
+            rate_interval=(0.0, 0.35),
+            undetermined=Undetermined(kind="stored", text="the networks know nothing."),
+            basis=Basis(kind="stored", text="The rate assumes luck."),
         )
 
     monkeypatch.setattr(auto, "estimate_noise", pretend)

@@ -15,6 +15,7 @@ from srjt.data import Split, from_arrays
 from srjt.data.synthetic import generate
 from srjt.inference.calibrated_run import calibrate_run
 from srjt.noise import expected_rate
+from srjt.noise.basis import Undetermined
 from srjt.training.config import ResolvedConfig, TrainConfig
 from srjt.training.folder import read_facts
 from srjt.training.noise_rate import neighbour_matrix, usable_matrix
@@ -61,7 +62,8 @@ def test_the_matrix_is_estimated_given_or_of_a_rate(
     bounds = calibrate_run(run).noise_of(side)
     assert bounds.rates == run.noise_estimate.rate_interval
     assert (recorded["estimated"], recorded["used"]) == (None, 0.0)
-    informed = replace(run.noise_estimate, informed=True, reason="too few of grade 3.")
+    few = Undetermined(kind="few_labels", grade=3, labels=1)
+    informed = replace(run.noise_estimate, informed=True, undetermined=few)
     monkeypatch.setattr("srjt.training.noise_rate.estimate_noise", lambda *_, **__: informed)
     usual = train(noise_rate=None)
     np.testing.assert_array_equal(

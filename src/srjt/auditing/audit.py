@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,10 +39,14 @@ from srjt.training.choose_head import choose_head
 from srjt.training.config import CHOOSE_HEAD, TrainConfig
 from srjt.training.crossfit import CrossFit, Jobs, cross_fit
 from srjt.training.frozen import resolve_backbone
+from srjt.training.keywords import AuditSettings
 from srjt.training.noise_rate import resolve_noise_rate
 from srjt.training.reporters import reporter_in_python
 from srjt.training.trained import Setup, Trained, load_run
 from srjt.training.workers import check_not_starting
+
+if TYPE_CHECKING:  # Python 3.10 has no Unpack
+    from typing_extensions import Unpack
 
 # Where the networks of an audit look, on demand: those of the fold in which the sample was held
 # out.
@@ -257,7 +261,7 @@ def audit(
     on_bad_image: OnBadImage = "error",
     labels: LabelFile | None = None,
     grade_names: Mapping[str, str] | None = None,
-    **settings: Any,
+    **settings: Unpack[AuditSettings],
 ) -> Audit:
     """Estimate how many labels are wrong, and rank all labels by how likely each one is wrong.
 

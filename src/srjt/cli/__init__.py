@@ -370,7 +370,7 @@ NO_BREAK = "\u2011"  # a hyphen at which no line ends
 
 def _unbroken(text: str) -> str:
     """A text in which lines do not end within an option."""
-    return re.sub(r"(?<!\S)--\w[\w-]*", lambda found: found[0].replace("-", NO_BREAK), text)
+    return re.sub(r"(?<!\S)--\w[\w-]*", lambda flag: flag[0].replace("-", NO_BREAK), text)
 
 
 class WholeOptions:

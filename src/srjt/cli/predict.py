@@ -21,10 +21,10 @@ from srjt.inference.options import (
     Answering,
     Evaluating,
     Grading,
-    Planning,
     as_columns,
     with_installed_aspects,
 )
+from srjt.inference.planning import Planning
 
 if TYPE_CHECKING:
     from srjt.inference.predict import Kind, Predictions

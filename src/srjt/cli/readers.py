@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from srjt.auditing.blind_readings import Study
+    from srjt.data.sources.readings import ReadingsTable
+
 # others are taken, too, so that one set of options serves all commands
 TABLES = (*OF_READINGS, "images")
 
@@ -103,11 +106,11 @@ def readers(
     train, and all readings with the probability that each one is right. Given such a
     folder, the command adds what was read on the page of srjt review since then.
     """
-    from srjt.auditing.blind_readings import continued_study, left_to_read
+    from srjt.auditing.blind_readings import left_to_read
     from srjt.data.grades import Grades
     from srjt.data.sources import readers_folder
     from srjt.data.sources.answers_file import with_answers
-    from srjt.data.sources.readings import combine, read_readings
+    from srjt.data.sources.readings import combine
     from srjt.readers.agreement import agreement
     from srjt.reports.page import write_page
     from srjt.reports.pages.readers import readers_page
@@ -121,15 +124,9 @@ def readers(
     data = replace(data, source=table)
     if not table.is_dir():
         data = data.with_reading_file()
-    reading = {name: value for name, value in data.reading_options.items() if name in TABLES}
-    images = reading.pop("images", None)
-    study = None
-    if (table / "readers.json").is_file():
-        study = continued_study(table, given=data.reading_options)
-        loaded = study.loaded
-        out = table if out is None else out
-    else:
-        loaded = read_readings(table, date_column=date_column, **reading)
+    loaded, study = _load(data, date_column=date_column)
+    if study is not None and out is None:
+        out = table
     if answers is not None:
         loaded = with_answers(loaded, answers)
     readings = loaded.readings
@@ -139,6 +136,7 @@ def readers(
         witness = readers_folder.read_probabilities(probabilities, readings)
     agreed = combine(readings, probabilities=witness)
     results = (loaded, agreement(readings), agreed)
+    unread = None if study is None else study.unread
     worklist = None
     if again is not None:
         worklist = readers_folder.again_worklist(loaded, again)
@@ -150,46 +148,42 @@ def readers(
             per_reader=per_reader,
             goal=next_for,
             probabilities=witness,
-            unread=() if study is None else study.unread["id"].tolist(),
+            unread=() if unread is None else unread["id"].tolist(),
         )
     source = table.name if study is None else study.source
-    located = None
-    unmade = 0
-    if out is not None:
-        if study is None:
-            located = readers_folder.located_images(loaded, images or table.parent)
-        else:
-            located = [study.images.get(name) or name for name in readings.items]
-        if study is not None and worklist is not None and out == table:
-            unmade = len(left_to_read(out))
-        about: dict[str, Any] = {"source": source, "images": located, "worklist": worklist}
-        readers_folder.write_readers_folder(
-            out,
-            *results,
-            **about,
-            probabilities=probabilities,
-            unread=None if study is None else study.unread,
-            overwrite=force or (study is not None and out == table),
-        )
-    page = readers_page(*results, source=source, grades=grades, images=located, worklist=worklist)
-    if out is not None:  # before it is shown: whoever reads the output may stop reading
-        write_page(page, out / "report.html", write=write_atomically)
-    show(page)
     if out is None:
+        show(readers_page(*results, source=source, grades=grades, worklist=worklist))
         print_line(
             "To write the page, the consensus and all readings to a folder, use --out DIR. To list"
             " what to read next, add --next N."
         )
         return
+    if study is None:
+        folder = data.reading_options.get("images") or table.parent
+        located = readers_folder.located_images(loaded, folder)
+    else:
+        located = [study.images.get(name) or name for name in readings.items]
+    continues = study is not None and out == table
+    replaced = 0
+    if continues and worklist is not None:
+        replaced = len(left_to_read(out))
+    about: dict[str, Any] = {"source": source, "images": located, "worklist": worklist}
+    readers_folder.write_readers_folder(
+        out,
+        *results,
+        **about,
+        probabilities=probabilities,
+        unread=unread,
+        overwrite=force or continues,
+    )
+    page = readers_page(*results, grades=grades, **about)
+    # before it is shown: whoever reads the output may stop reading
+    write_page(page, out / "report.html", write=write_atomically)
+    show(page)
     print_line(f"Page: {out / 'report.html'}; the consensus: {out / 'consensus.csv'}")
     if worklist is not None and len(worklist):
-        if unmade:
-            print_line(
-                f"The worklist before still had {count_of(unmade, 'reading')}; the new one replaces"
-                " it."
-            )
-        shown = [*(located or ()), *(() if study is None else study.unread["image"])]
-        _tell_worklist(out, worklist, shown)
+        shown = [*located, *(() if unread is None else unread["image"])]
+        _tell_worklist(out, worklist, shown, replaced)
     elif study is not None:
         _tell_what_is_left(out, left_to_read(out))
 
@@ -224,6 +218,18 @@ def _check_options(
         )
 
 
+def _load(data: options.Source, *, date_column: str | None) -> tuple[ReadingsTable, Study | None]:
+    """The readings of a table, or of the folder of a study and what was read since then."""
+    from srjt.auditing.blind_readings import continued_study
+    from srjt.data.sources.readings import read_readings
+
+    if (data.source / "readers.json").is_file():
+        study = continued_study(data.source, given=data.reading_options)
+        return study.loaded, study
+    reading = {name: value for name, value in data.reading_options.items() if name in OF_READINGS}
+    return read_readings(data.source, date_column=date_column, **reading), None
+
+
 def _begin(source: Path, ask: str, *, count: int | None, out: Path | None, data: Any) -> None:
     """Write the folder of a study that begins, and the first worklist."""
     from srjt.data.sources.readers_folder import begin_study
@@ -249,8 +255,16 @@ def _begin(source: Path, ask: str, *, count: int | None, out: Path | None, data:
     _tell_worklist(out, worklist, begun.images)
 
 
-def _tell_worklist(out: Path, worklist: pd.DataFrame, images: Iterable[str]) -> None:
-    """Where the worklist is, who reads how many, and the command that reads them."""
+def _tell_worklist(
+    out: Path, worklist: pd.DataFrame, images: Iterable[str], replaced: int = 0
+) -> None:
+    """Where the worklist is, who reads how many, and the command that reads them. replaced: how
+    many readings were left of the one before."""
+    if replaced:
+        print_line(
+            f"The worklist before still had {count_of(replaced, 'reading')}; the new one replaces"
+            " it."
+        )
     readings = count_of(len(worklist), "reading")
     print_line(f"Worklist: {out / 'worklist.csv'} ({readings}: {_shares(worklist)})")
     if any(Path(image).is_file() for image in images):  # a review shows images

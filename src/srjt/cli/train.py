@@ -81,7 +81,8 @@ def train(
     from srjt.training.folder import refuse_other_files
     from srjt.training.noise_rate import check_settings
     from srjt.training.sides import no_validation_side
-    from srjt.training.train import train as train_run
+    from srjt.training.train import train_from_config
+    from srjt.training.trained import Setup
 
     config = options.layered_settings(settings)
     check_settings(config.with_recipe())
@@ -112,16 +113,18 @@ def train(
     quiet = quiet or not leads
     with contextlib.ExitStack() as opened:
         reporter = _reporter(opened, log or (), out, quiet=quiet, leads=leads)
-        run = train_run(
+        run = train_from_config(
             manifest,
+            config,
+            setup=Setup(
+                split=split,
+                device=device,
+                on_bad_image=data.bad_images,
+                reporter=OptionsReporter(reporter),
+            ),
             out=out,
-            split=split,
-            device=device,
-            reporter=OptionsReporter(reporter),
-            config=config,
             grade_names=grade_names,
             command=typed_command("train"),
-            on_bad_image=data.bad_images,
         )
     data.list_unreadable(run.skipped, reading.report.problems, tell=False)
     evaluations = {}

@@ -178,10 +178,10 @@ def _numbers_at_ends(keys: Sequence[str]) -> dict[str, int]:
 
 def _numbers_at_beginnings(keys: Sequence[str]) -> dict[str, int]:
     """The numbers before words; nothing for other names, such as ranges of numbers."""
-    found = {key: _NUMBER_AND_WORD.match(key) for key in keys}
-    if not all(found.values()):
+    matches = {key: _NUMBER_AND_WORD.match(key) for key in keys}
+    if not all(matches.values()):
         return {}
-    return {key: int(match[1]) for key, match in found.items() if match}
+    return {key: int(match[1]) for key, match in matches.items() if match}
 
 
 def refuse_more_than_most(names: Sequence[object]) -> None:

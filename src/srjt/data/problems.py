@@ -183,5 +183,5 @@ class ReadReport(HasPage):
 
     def __repr__(self) -> str:
         source = self.kind or "samples in memory"
-        found = count_of(len(self.problems), "problem") if self.problems else "no problems"
-        return f"<ReadReport: {source}, {found}>"
+        problems = count_of(len(self.problems), "problem") if self.problems else "no problems"
+        return f"<ReadReport: {source}, {problems}>"

@@ -234,8 +234,8 @@ def explain(
     >>> data = srjt.data.synthetic.generate(images=60, patients=12, size=32)
     >>> settings = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 1, "noise_rate": 0.2}
     >>> run = srjt.train(data, **settings)
-    >>> found = srjt.explain(run, data.select([0, 1, 2]), training=data)
-    >>> found.maps.shape[:2], len(found.neighbours[0])
+    >>> explanation = srjt.explain(run, data.select([0, 1, 2]), training=data)
+    >>> explanation.maps.shape[:2], len(explanation.neighbours[0])
     ((2, 3), 4)
     """
     run = open_run(run)

@@ -20,6 +20,7 @@ from srjt.inference.aspects import (
     as_columns as as_columns,
     registered_aspects,
 )
+from srjt.lazy import former_names
 from srjt.methods import load_entry_points
 from srjt.ordinal import Purpose
 from srjt.settings import check_types, documented, setting
@@ -28,7 +29,6 @@ Options = TypeVar("Options")
 
 WhichNetwork = Literal["ensemble", "1", "2"]
 Precision = Literal["fp32", "bf16"]
-PlannedMetric = Literal["mae", "accuracy", "qwk", "sensitivity", "specificity", "noise-rate"]
 
 
 # Options of a run's answers and of every aspect, as one class.
@@ -221,45 +221,5 @@ class Evaluating(Answering):
     judges: ClassVar[bool] = True
 
 
-@documented
-@dataclass(frozen=True, kw_only=True)
-class Planning:
-    """What is wanted, and what is known beforehand."""
-
-    metric: PlannedMetric = setting(
-        "mae", "Metric to plan for; noise-rate is the share of wrong labels."
-    )
-    half_width: float = setting(0.05, "Wanted half-width of its 95 % interval.", ge=1e-4, lt=1)
-    value: float | None = setting(
-        None, "Expected value of the metric. It is required without a pilot.", le=10
-    )
-    spread: float | None = setting(
-        None,
-        "For mae: standard deviation of the absolute error of one image.",
-        gt=0,
-        le=100,
-        shown="that of errors by one grade",
-    )
-    images_per_patient: float = setting(
-        1.0, "Number of images per patient.", shown="1, or the pilot's", gt=0, le=1e6
-    )
-    correlation: float = setting(
-        0.0, "Correlation between the errors of a patient's images, from 0 to 1.", ge=0, le=1
-    )
-    prevalence: float = setting(
-        0.5, "For sensitivity and specificity: share of images to refer.", gt=0, lt=1
-    )
-    refer_from: str | None = setting(
-        None, "For sensitivity and specificity of a pilot: the lowest grade to refer."
-    )
-    grade_shares: str | None = setting(
-        None,
-        "For qwk: shares of the grades, from the lowest, such as 0.8,0.15,0.05.",
-        shown="0.6,0.25,0.1,0.05",
-    )
-    reader_error: float | None = setting(
-        None, "Error rate of one reader, to plan the number of readings too.", gt=0, lt=1
-    )
-
-    def __post_init__(self) -> None:
-        check_types(self)
+if not TYPE_CHECKING:
+    __getattr__ = former_names(__name__, {"Planning": "srjt.inference.planning.Planning"})

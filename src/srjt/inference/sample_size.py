@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +37,7 @@ from srjt.data.options import picked, without_none
 from srjt.errors import Option, SrjtError
 from srjt.inference.calibrated_run import RunLike, open_run
 from srjt.inference.evaluate import Evaluation, best_side
-from srjt.inference.options import PlannedMetric, Planning
+from srjt.inference.planning import PlannedMetric, Planning, PlanOptions
 from srjt.noise.verified import labels_to_verify
 from srjt.notebook import HasPage
 from srjt.ordinal import patient_codes
@@ -52,6 +52,9 @@ from srjt.ordinal.intervals import (
 )
 from srjt.ordinal.metrics import METRICS, Floats
 from srjt.settings import from_names
+
+if TYPE_CHECKING:  # Python 3.10 has no Unpack
+    from typing_extensions import Unpack
 
 WIDTHS = (2.0, 1.5, 1.0, 0.75, 0.5)  # of the table, as multiples of the one that is wanted
 READINGS = (1, 3, 5, 7, 9)
@@ -118,7 +121,7 @@ class SamplePlan(HasPage):
         return {**vars(self), **tables}
 
 
-def plan(pilot: RunLike | Evaluation | None = None, **options: Any) -> SamplePlan:
+def plan(pilot: RunLike | Evaluation | None = None, **options: Unpack[PlanOptions]) -> SamplePlan:
     """How many patients are needed for an interval of a wanted half-width.
 
     Parameters
@@ -127,7 +130,7 @@ def plan(pilot: RunLike | Evaluation | None = None, **options: Any) -> SamplePla
         A run, whose test side (else validation side) is the pilot, or an evaluation. Default:
         values are assumed.
     **options
-        The fields of ``srjt.inference.options.Planning``.
+        The fields of ``srjt.inference.planning.Planning``.
 
     Returns
     -------

@@ -144,8 +144,8 @@ def true_scores(
     >>> labels = np.where(rng.random(2000) < 0.2, (true + 1) % 3, true)
     >>> verified = np.where(rng.random(2000) < 0.2, true, -1)
     >>> answers = Answers(probabilities=np.eye(3)[true], grades=true, labels=labels, groups=None)
-    >>> found = true_scores(answers, verified=verified)
-    >>> bool((true == labels).mean() < 0.85), found.scores["accuracy"].high > 0.97
+    >>> estimated = true_scores(answers, verified=verified)
+    >>> bool((true == labels).mean() < 0.85), estimated.scores["accuracy"].high > 0.97
     (True, True)
     """
     grade = answers.grades

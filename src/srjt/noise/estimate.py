@@ -5,16 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from srjt.errors import SrjtError, count_of
+from srjt.errors import SrjtError
 from srjt.json_values import DictMixin
+from srjt.noise.basis import Basis, Undetermined, basis_of_file
 from srjt.noise.explain import FEW, Explanations, explain, rate_of
 from srjt.noise.matrices import SHARED_ERRORS, Floats, Ints, seen, transition_of, true_given_label
-from srjt.noise.model import SYMMETRIC
 from srjt.noise.verified import Verified, exact_interval, read_verified, repetition, use_verified
 from srjt.notebook import HasPage
 from srjt.ordinal import patient_codes
@@ -45,10 +45,6 @@ _PAIRS = 50  # second readings from which on they tell how much of the blur is t
 
 Groups = Sequence[Hashable] | NDArray[Any] | None
 
-_SHARED = (
-    "errors that mislead the networks like the readers are neither in the rate nor in its interval."
-)
-
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseEstimate(DictMixin, HasPage):
@@ -69,10 +65,10 @@ class NoiseEstimate(DictMixin, HasPage):
     identifiable: (
         bool  # whether labels and probabilities show that some are wrong, and roughly how many
     )
-    reason: str  # "" or one sentence why not
+    undetermined: Undetermined | None  # why not; None if they do
     form_weight: float = 1.0  # how probable the form is
     lower_bound: float = 0.0  # one-sided: at least so many are wrong, if unclear images are blurred
-    assumption: str = ""  # what the point rests on, in one sentence
+    basis: Basis | None = None  # what the point rests on
     verified: int = 0  # labels whose true grade is known
     verified_worth: float = 0.0  # as many verified labels would tell as much without the model
     # by verified labels, the share of wrong ones of each given grade, and its interval
@@ -88,6 +84,16 @@ class NoiseEstimate(DictMixin, HasPage):
         interval."""
         return self.rate if self.identifiable else None
 
+    @property
+    def reason(self) -> str:
+        """Why the rate is not determined, in one sentence; "" if it is."""
+        return "" if self.undetermined is None else f"{self.undetermined.clause}."
+
+    @property
+    def assumption(self) -> str:
+        """What the rate rests on, in one sentence or two."""
+        return "" if self.basis is None else self.basis.sentence
+
     def rate_text(self, pattern: str = ".0%", *, interval: str = "") -> str:
         """The share of wrong labels with its interval, as ``rate_text`` writes it."""
         return rate_text(self.known_rate, self.rate_interval, pattern, name=interval)
@@ -99,6 +105,7 @@ class NoiseEstimate(DictMixin, HasPage):
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> NoiseEstimate:
         """What ``to_dict`` made; a ValueError or TypeError for anything else."""
+        values = basis_of_file(values)
         c = len(values["prior"])
         shapes = {
             "transition": (c, c),
@@ -265,11 +272,11 @@ def estimate_noise(
         form=form,
         held_out=dict(explained.held_out),
         samples=len(y),
-        identifiable=not evidence.reason,
-        reason=evidence.reason,
+        identifiable=evidence.undetermined is None,
+        undetermined=evidence.undetermined,
         form_weight=weights[form],
         lower_bound=evidence.lower_bound,
-        assumption=evidence.assumption,
+        basis=evidence.basis,
         verified=len(known.rows),
         verified_worth=evidence.worth,
         verified_shares=evidence.shares,
@@ -311,9 +318,9 @@ class _Evidence:
     rate: float
     interval: tuple[float, float]
     lower_bound: float
-    reason: str  # why the rate is not determined; "": it is
+    undetermined: Undetermined | None
     informed: bool
-    assumption: str
+    basis: Basis
     worth: float = 0.0
     shares: tuple[tuple[float, float, float], ...] = ()
 
@@ -321,8 +328,8 @@ class _Evidence:
 def _from_labels(y: Ints, draws: _Draws, *, informed: bool) -> _Evidence:
     explained = draws.explained
     tail = draws.tail
-    reason = _doubt(y, explained, informed=informed, unsettled=tail)
-    joint = explained.guessed_joint if reason else explained.joint
+    undetermined = _why_undetermined(y, explained, informed=informed, unsettled=tail)
+    joint = explained.guessed_joint if undetermined else explained.joint
     rate = rate_of(joint)
     joints, rates = draws.of(joint)
     low = lower_bound = high = rate
@@ -344,9 +351,9 @@ def _from_labels(y: Ints, draws: _Draws, *, informed: bool) -> _Evidence:
         rate=rate,
         interval=(low, high),
         lower_bound=lower_bound,
-        reason=reason,
+        undetermined=undetermined,
         informed=informed,
-        assumption=f"{_ASSUMPTIONS[_likeliest_form(explained)]}; {_SHARED}",
+        basis=Basis(kind="labels", form=_likeliest_form(explained)),
     )
 
 
@@ -371,9 +378,9 @@ def _from_second_labels(y: Ints, again: Ints, draws: _Draws, *, informed: bool) 
         rate=rate,
         interval=interval,
         lower_bound=lower_bound,
-        reason="",
+        undetermined=None,
         informed=True,
-        assumption=_PAIRED.format(count_of(int((again >= 0).sum()), "second label")),
+        basis=Basis(kind="second_labels", labels=int((again >= 0).sum())),
     )
 
 
@@ -383,7 +390,10 @@ def _with_verified(
     combined = use_verified(
         y, posterior, known, owner=owner, confidence=draws.confidence, guess=evidence.rate
     )
-    reason = combined.reason
+    count = len(known.rows)
+    undetermined = None
+    if not combined.enough:
+        undetermined = Undetermined(kind="few_verified", labels=count)
     # the same spread around another mean
     joints = np.maximum(evidence.joints - evidence.joints.mean(axis=0) + combined.joint, 0.0)
     joints /= joints.sum(axis=(1, 2), keepdims=True)
@@ -393,9 +403,11 @@ def _with_verified(
         rate=combined.rate,
         interval=combined.interval if draws.count else (combined.rate, combined.rate),
         lower_bound=combined.lower_bound,
-        reason=reason,
-        informed=evidence.informed or not reason,
-        assumption=_by_verified(known, too_few=bool(reason)),
+        undetermined=undetermined,
+        informed=evidence.informed or combined.enough,
+        basis=Basis(
+            kind="verified", labels=count, at_random=known.at_random, enough=combined.enough
+        ),
         worth=combined.worth,
         shares=combined.by_label,
     )
@@ -409,7 +421,7 @@ def _matrix_intervals(
     matrices = np.quantile(transition_of(evidence.joints), ends, axis=0)
     shares = np.quantile(evidence.joints.sum(axis=2), ends, axis=0)
     classes = len(evidence.joint)
-    if draws.count and (evidence.reason or paired):
+    if draws.count and (evidence.undetermined or paired):
         given = np.bincount(y, minlength=classes) / len(y)
         likeliest = not draws.explained.one_sided
         matrix_bounds, share_bounds = _bounds(given, evidence.interval[1], likeliest=likeliest)
@@ -533,53 +545,6 @@ def check_second(second: ArrayLike, labels: Ints, classes: int) -> Ints:
     return again.astype(np.int64)
 
 
-# What the point takes for granted and labels and probabilities cannot show. Without numbers: a rate
-# is a percentage in an audit and a setting (0.2) in a training.
-_PAIRED = (
-    "The rate rests on {}: how often two readers of an image differ. Errors that all readers share"
-    f" are not seen: they are taken to be {SHARED_ERRORS:g} times as frequent as those of one"
-    " reader, and in the interval at most as frequent."
-)
-_BY_GRADE = (
-    "The rate assumes that errors depend on an image only through its true grade; if readers also"
-    " err near the boundary between two grades, it is higher, up to the upper end of the interval"
-)
-_ONE_SIDED = (
-    "The rate allows most labels of a grade to be too {}: that alone explains the labels of clear"
-    " images"
-)
-_ASSUMPTIONS = {
-    **dict.fromkeys(SYMMETRIC, _BY_GRADE),
-    "boundary": (
-        "The rate assumes that any share of the doubt between two neighbouring grades, from none to"
-        " all, is equally likely to be the readers' and not the images', which labels and"
-        " probabilities alone cannot tell"
-    ),
-    "lowered": _ONE_SIDED.format("low"),
-    "raised": _ONE_SIDED.format("high"),
-    "banded": (
-        "The rate assumes that each grade has its own error rate in each direction, and that"
-        " readers who are also unsure near the boundary between two grades are as likely as readers"
-        " who are not; the interval covers both"
-    ),
-}
-
-
-def _by_verified(known: Verified, *, too_few: bool) -> str:
-    """What a rate from verified labels rests on, in one sentence."""
-    sample = count_of(len(known.rows), "verified label")
-    if known.at_random:
-        sample += ", which must be a random sample of all"
-    else:
-        sample += ", weighted by the probabilities of their draw"
-    if too_few:
-        return (
-            f"The interval rests on {sample}; they are too few for a rate, so it is the model's as"
-            " far as the interval allows."
-        )
-    return f"The rate rests on {sample}; the model only makes the interval shorter."
-
-
 def _informed(y: Ints, explained: Explanations, owner: Ints) -> bool:
     """Whether labels are likelier by the probabilities than by the grades' shares, by two standard
     errors. Patients, ``owner`` (N,), are independent, and their labels are not."""
@@ -591,29 +556,22 @@ def _informed(y: Ints, explained: Explanations, owner: Ints) -> bool:
     return bool(held_out_gain >= 2.0 * error)
 
 
-def _doubt(y: Ints, explained: Explanations, *, informed: bool, unsettled: float) -> str:
-    """Why the data do not determine the rate, in one sentence; "" if they do.
+def _why_undetermined(
+    y: Ints, explained: Explanations, *, informed: bool, unsettled: float
+) -> Undetermined | None:
+    """Why the data do not determine the rate; None if they do.
 
     unsettled: the weight of readers who err at boundaries from which the interval reaches down to
     0.
     """
     if not informed:
-        return "the probabilities say nothing about the labels beyond how common each grade is."
+        return Undetermined(kind="uninformed")
     expected = explained.joint.sum(axis=1) * len(y)
     if expected.min() < FEW:  # the model's own number is a guess: what is said counts labels
         grade = int(expected.argmin())
         labels = int((y == grade).sum())
-        if labels < FEW:
-            few = count_of(labels, "label is", "labels are")
-            return f"only {few} of grade {grade}: too few to see how often it is mistaken."
-        return (
-            f"the probabilities hardly tell grade {grade} ({labels:,} labels) from others: how"
-            " often it is mistaken cannot be seen."
-        )
+        kind: Literal["few_labels", "indistinct"] = "few_labels" if labels < FEW else "indistinct"
+        return Undetermined(kind=kind, grade=grade, labels=labels)
     if sum(one.doubtful_weight for one in explained.all if one.fit.form == "boundary") > unsettled:
-        return (
-            "readers who are unsure between two neighbouring grades look like images that are"
-            " unclear between them; better networks or verified labels can tell them apart, more"
-            " labels cannot."
-        )
-    return ""
+        return Undetermined(kind="boundaries")
+    return None

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betaincinv, gammaln, stdtrit  # type: ignore[import-untyped]
 
-from srjt.errors import SrjtError, count_of
+from srjt.errors import SrjtError
 from srjt.noise.matrices import Floats, Ints
 
 _WIDE = 0.5  # an interval of the rate that says little; 17 verified labels have a shorter one
@@ -60,7 +60,7 @@ class VerifiedRate:
     lower_bound: float
     joint: Floats  # (C, C) p(true grade, label)
     worth: float  # size of a plain sample with the same variance
-    reason: str
+    enough: bool  # whether they suffice for a rate; else it is the model's
     # (C,) of each given grade the share of wrong labels, and its interval
     by_label: tuple[tuple[float, float, float], ...]
 
@@ -252,11 +252,9 @@ def use_verified(
     )
     rate = share.rate
     lower_bound = share.lower_bound
-    reason = ""
     # whatever the draw: 6 wrong ones of 6 are few, too
-    if 2.0 * _half_width(0.5, share.worth, confidence) > _WIDE:
-        size = len(rows)
-        reason = f"only {count_of(size, 'label')} {'is' if size == 1 else 'are'} verified."
+    enough = 2.0 * _half_width(0.5, share.worth, confidence) <= _WIDE
+    if not enough:
         low, high = share.interval
         rate = min(max(float(doubt.mean()) if guess is None else guess, low), high)
         lower_bound = min(lower_bound, rate)
@@ -266,7 +264,7 @@ def use_verified(
         lower_bound=lower_bound,
         joint=_joint(labels, posterior, checked, rate=rate),
         worth=min(share.worth, float(samples)),
-        reason=reason,
+        enough=enough,
         by_label=tuple(
             _share_of_label(
                 grade, labels, wrong, doubt, checked, owner=owner, confidence=confidence

@@ -155,8 +155,8 @@ def fit_recalibration(
 
     Examples
     --------
-    >>> found = fit_recalibration([[0.99, 0.01]] * 4, [0, 0, 0, 1])
-    >>> found([[0.99, 0.01]]).round(2).tolist()
+    >>> recalibration = fit_recalibration([[0.99, 0.01]] * 4, [0, 0, 0, 1])
+    >>> recalibration([[0.99, 0.01]]).round(2).tolist()
     [[0.75, 0.25]]
     """
     log_p, y, matrix = _checked(probabilities, labels, transition)
@@ -186,8 +186,8 @@ def choose_recalibration(
     >>> rng = np.random.default_rng(0)
     >>> labels = rng.integers(0, 2, size=200)
     >>> right = np.where(rng.random(200) < 0.75, labels, 1 - labels)
-    >>> found = choose_recalibration(np.eye(2)[right] * 0.98 + 0.01, labels)
-    >>> round(found.temperature, 2)
+    >>> recalibration = choose_recalibration(np.eye(2)[right] * 0.98 + 0.01, labels)
+    >>> round(recalibration.temperature, 2)
     5.92
     """
     log_p, y, matrix = _checked(probabilities, labels, transition)

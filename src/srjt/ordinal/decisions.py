@@ -66,8 +66,8 @@ def operating_point(
 
     Examples
     --------
-    >>> found = operating_point([True, True, False, False], [True, False, False, False])
-    >>> found["sensitivity"].value, found["specificity"].value
+    >>> point = operating_point([True, True, False, False], [True, False, False, False])
+    >>> point["sensitivity"].value, point["specificity"].value
     (0.5, 1.0)
     """
     y = np.asarray(positive, dtype=bool)

@@ -321,8 +321,8 @@ def agreement(
     >>> names = {"items": ["a", "b", "c"], "readers": ["Kim", "Lee"], "grades": ("0", "1", "2")}
     >>> grade = [0, 0, 1, 1, 2, 1]
     >>> readings = Readings(**names, item=[0, 0, 1, 1, 2, 2], reader=[0, 1] * 3, grade=grade)
-    >>> found = agreement(readings, resamples=0)
-    >>> round(float(found.pairs["quadratic"][0]), 3), round(found.exact.value, 3)
+    >>> agree = agreement(readings, resamples=0)
+    >>> round(float(agree.pairs["quadratic"][0]), 3), round(agree.exact.value, 3)
     (0.667, 0.667)
     """
     Readings.check(readings)

@@ -16,6 +16,7 @@ from srjt.json_values import DictMixin
 from srjt.noise.estimate import rate_text
 from srjt.noise.matrices import SHARED_ERRORS, seen
 from srjt.notebook import HasPage
+from srjt.readers.basis import Basis, Undetermined
 from srjt.readers.intervals import ReaderIntervals, reader_intervals
 from srjt.readers.model import Fit, chunks
 from srjt.readers.readings import (
@@ -57,10 +58,20 @@ class Consensus(ReaderIntervals, DictMixin, HasPage):
     determined: (
         bool  # whether readings of the same items, or a reference, tell how good readers are
     )
-    reason: str  # "" or one sentence why not
-    assumption: str  # what the result rests on, in one sentence
+    undetermined: Undetermined | None  # why not; None if they do
+    basis: Basis  # what the result rests on
     network_power: float | None  # of the network's probabilities; None without a network
     variants: Variants = field(repr=False)
+
+    @property
+    def reason(self) -> str:
+        """Why it is not determined how often readers err, in one sentence; "" if it is."""
+        return "" if self.undetermined is None else self.undetermined.sentence
+
+    @property
+    def assumption(self) -> str:
+        """What the result rests on, in one sentence or two."""
+        return self.basis.sentence
 
     def __repr__(self) -> str:
         return f"<Consensus: {str(self).splitlines()[0]}>"
@@ -134,8 +145,8 @@ def consensus(
     >>> names = {"items": list(map(str, range(80))), "readers": ["Kim", "Lee", "May"]}
     >>> grade = (true[item] + error).clip(0, 3)
     >>> readings = Readings(**names, grades=tuple("0123"), item=item, reader=reader, grade=grade)
-    >>> found = consensus(readings)
-    >>> bool((found.grade == true).mean() > 0.8)
+    >>> agreed = consensus(readings)
+    >>> bool((agreed.grade == true).mean() > 0.8)
     True
     """
     Readings.check(readings)
@@ -150,31 +161,23 @@ def consensus(
     variants = fit_variants(evidence)
     posterior = variants.mean(lambda fit: fit.posterior)
     prior = variants.mean(lambda fit: fit.grades)
-    # an error that all share has no direction that could move it
-    grade = posterior_median(posterior)
-    if evidence.single.all() and np.bincount(readings.item).max() == 1:
-        # only what is usual for readers could contradict them
-        grade[readings.item] = readings.grade
+    grade = _grades(posterior, readings, evidence)
     made = np.bincount(readings.reader, minlength=len(readings.readers))
     share = made / made.sum()
-    reason = _reason(readings, evidence)
+    undetermined = _why_undetermined(readings, evidence)
     intervals = reader_intervals(
-        variants, share=share, determined=not reason, confidence=confidence
+        variants, share=share, determined=undetermined is None, confidence=confidence
     )
     mean = np.einsum("r,rcj->cj", share, intervals.matrices)
-    reference = np.full(len(grade), -1)
-    if readings.reference is not None:
-        reference = readings.reference
+    reference = _reference(readings)
     compared = int((reference >= 0).sum()) >= ENOUGH
-    if reason:  # even a reader's own errors are a guess
+    if undetermined:  # even a reader's own errors are a guess
         shared_errors = 0.0
     elif compared:
         shared_errors = _shared_errors(variants, reference, mean)
     if_alone = posterior
     if shared_errors:
-        if evidence.crowd:  # those who hardly look share no errors
-            telling = share * information(intervals.matrices, prior)
-            mean = np.einsum("r,rcj->cj", telling / telling.sum(), intervals.matrices)
+        mean = _matrix_of_those_who_look(intervals, prior, share=share, crowd=evidence.crowd)
         true = posterior @ true_given_seen(mean, shared_errors)
         posterior = np.where(reference[:, None] >= 0, posterior, true)
     least, most = _errors(variants, grade)
@@ -199,13 +202,42 @@ def consensus(
         prior=prior,
         mean_matrix=np.einsum("r,rcj->cj", share, intervals.matrices),
         readings=made,
-        determined=not reason,
-        reason=reason,
-        assumption=_assumption(evidence, compared=compared, shared=shared_errors, rate=rate),
+        determined=undetermined is None,
+        undetermined=undetermined,
+        basis=_basis(evidence, compared=compared, shared=shared_errors, rate=rate),
         network_power=power,
         variants=variants,
         **vars(intervals),
     )
+
+
+def _grades(posterior: Floats, readings: Readings, evidence: Evidence) -> Ints:
+    """(I,) the grade of each item. An error that all readers share has no direction that could move
+    it."""
+    grade = posterior_median(posterior)
+    if evidence.single.all() and np.bincount(readings.item).max() == 1:
+        # only what is usual for readers could contradict them
+        grade[readings.item] = readings.grade
+    return grade
+
+
+def _reference(readings: Readings) -> Ints:
+    """(I,) the reference grades, −1 where there is none."""
+    if readings.reference is None:
+        return np.full(len(readings.items), -1)
+    return readings.reference
+
+
+def _matrix_of_those_who_look(
+    intervals: ReaderIntervals, prior: Floats, *, share: Floats, crowd: bool
+) -> Floats:
+    """(C, C) the mean matrix of the readers who share errors: in a crowd some hardly look at the
+    items, and these do not."""
+    weights = share
+    if crowd:
+        telling = share * information(intervals.matrices, prior)
+        weights = telling / telling.sum()
+    return np.asarray(np.einsum("r,rcj->cj", weights, intervals.matrices))
 
 
 def _check_options(repeats: str, shared_errors: float, confidence: float) -> None:
@@ -406,48 +438,26 @@ def _difficulty(variants: Variants, share: Floats) -> Floats:
     return variants.mean(by)
 
 
-def _reason(readings: Readings, evidence: Evidence) -> str:
-    """Why the readers' errors are not determined, or nothing."""
+def _why_undetermined(readings: Readings, evidence: Evidence) -> Undetermined | None:
+    """Why the readers' errors are not determined; None if they are."""
     known = 0 if readings.reference is None else int((readings.reference >= 0).sum())
     several = int((evidence.weight > 1.5).sum())
     if known >= ENOUGH or several >= ENOUGH:
-        return ""
+        return None
     if len(readings.readers) == 1 and not known:
-        return (
-            "One reader alone cannot be told from the truth; readings of the same items by a second"
-            " reader can."
-        )
+        return Undetermined(kind="one_reader")
     if not several and not known:
-        return (
-            "No item has two readings, so nothing tells how often readers err; a second reading of"
-            " some items does."
-        )
-    return (
-        f"Only {count_of(several, 'item has', 'items have')} several readings and {known} a"
-        f" reference; about {ENOUGH} are the least that tells how often readers err."
-    )
+        return Undetermined(kind="no_pairs")
+    return Undetermined(kind="few", several=several, known=known)
 
 
-def _assumption(evidence: Evidence, *, compared: bool, shared: float, rate: float) -> str:
+def _basis(evidence: Evidence, *, compared: bool, shared: float, rate: float) -> Basis:
+    """What is taken for granted. shared: as a multiple of a reader's own errors, 0 for none."""
     if compared:
-        return (
-            "The reference is taken as the truth; where there is none, readers err as they do where"
-            " there is one."
-        )
+        return Basis(kind="reference")
     if not evidence.single.all() and not evidence.told_apart().all():
         enough = 50 * math.ceil(rate * (1.0 - rate) * (1.96 / HALF_WIDTH) ** 2 / 50)
-        return (
-            "Two readings cannot tell who is right: each reader's rate lies between never wrong"
-            f" and always wrong where they differ. A third reader of about {enough} items, or"
-            f" {enough} verified grades, settles it."
-        )
+        return Basis(kind="two_readers", items=enough)
     if not shared:
-        return (
-            "The readers as a whole are taken as unbiased: an error that all of them share is not"
-            " seen."
-        )
-    times = "" if shared == 1.0 else f"{shared:g} times "
-    return (
-        f"Errors that all readers share are not seen: they are taken to be {times}as frequent as"
-        " those of one reader, and in the intervals at most as frequent."
-    )
+        return Basis(kind="unbiased")
+    return Basis(kind="shared_errors", times=shared)

@@ -174,8 +174,8 @@ def pilots_for(share: Interval, half_width: float, *, patients: float) -> float:
     def off(times: float) -> float:
         return times * now * lost(times * patients) - wanted
 
-    found: float = brentq(off, 1.0 / patients, 10.0 * max(1.0, wanted / now))
-    return round(found, 9)
+    times: float = brentq(off, 1.0 / patients, 10.0 * max(1.0, wanted / now))
+    return round(times, 9)
 
 
 def _spread(share: float) -> float:

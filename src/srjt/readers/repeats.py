@@ -87,8 +87,8 @@ def repeats_of(
     >>> names = {"items": ["a", "b", "c"], "readers": ["Kim", "Lee"], "grades": ("0", "1", "2")}
     >>> item, reader = [0, 0, 0, 1, 1, 1, 2, 2], [0, 0, 1, 0, 0, 1, 0, 1]
     >>> readings = Readings(**names, item=item, reader=reader, grade=[0, 0, 1, 1, 2, 1, 2, 0])
-    >>> found = repeats_of(readings, resamples=0)
-    >>> round(found.exact.value, 2), round(found.noise, 2), round(found.reader_effect, 2)
+    >>> repeated = repeats_of(readings, resamples=0)
+    >>> round(repeated.exact.value, 2), round(repeated.noise, 2), round(repeated.reader_effect, 2)
     (0.5, 0.5, 0.76)
     """
     Readings.check(readings)

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,8 @@ from srjt.reports.pages.evaluation import comparison_page, evaluation_page
 from srjt.reports.pages.inspection import inspection_page, perhaps_patients
 from srjt.reports.report import report
 from srjt.training.config import TrainConfig
-from srjt.training.train import train
-from srjt.training.trained import Trained
+from srjt.training.train import train_from_config
+from srjt.training.trained import Setup, Trained
 
 RECORD = "analysis.json"
 PLAIN = "standard"  # the method that plain training is
@@ -104,24 +105,18 @@ def analyse(
     tell("inspect", f"{data.describe()}. Details: {out / INSPECTION}")
     parts = _write_sides(inspection, data, out)
     tell("split", f"{_sides(data, parts)}: {out / SPLITS}. {perhaps_patients(inspection)}".rstrip())
-    training: dict[str, Any] = {
-        "device": device,
-        "on_bad_image": on_bad_image,
-        "split": _sides_of,
-        "command": command,
-    }
+    setup = partial(Setup, split=_sides_of, device=device, on_bad_image=on_bad_image)
+    training = partial(train_from_config, data, command=command)
     samples = count_of(len(parts.train), "sample")
     tell("train", f"training {config.method} on {samples}: {out / MODEL}")
     with watching.open() as reporter:
-        run = train(data, out=out / MODEL, config=config, reporter=reporter, **training)
+        run = training(config, setup=setup(reporter=reporter), out=out / MODEL)
     plain = None
     if config.method != PLAIN:
         tell("plain", f"plain training of the same network, to compare with: {out / WITHOUT}")
         with watching.open() as reporter:
             plain_config = plain_training(config, network=run.config.network)
-            plain = train(
-                data, out=out / WITHOUT, config=plain_config, reporter=reporter, **training
-            )
+            plain = training(plain_config, setup=setup(reporter=reporter), out=out / WITHOUT)
     tell("evaluate", f"both on the test side: {out / EVALUATION}")
     evaluation, comparison = _judged(run, plain, out)
     tell("audit", f"which labels are probably wrong, by {FOLDS} trainings: {out / AUDIT}")

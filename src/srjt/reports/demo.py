@@ -19,7 +19,7 @@ import pandas as pd
 from srjt.auditing.audit import DEFAULTS, Audit, LabelFile, audit
 from srjt.auditing.scores import suggestions
 from srjt.data.images.store import open_store
-from srjt.data.inspection import inspect_source
+from srjt.data.inspection import Inspection, inspect_source
 from srjt.data.manifest import Manifest
 from srjt.data.splits import corrupt
 from srjt.data.synthetic import generate, write
@@ -116,21 +116,8 @@ def run_demo(
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the pages say how far to trust a number
-        settings = TrainConfig().replace(preset="demo", epochs=epochs)
         auditing = TrainConfig(**DEFAULTS).replace(preset="demo", epochs=max(1, epochs // 2))
-        # decoded here, not by the first of two processes while the other one waits
-        open_store(data, size=settings.image_size, resize=settings.resize)
-        done = analyse(
-            inspection,
-            out=out / ANALYSIS,
-            config=settings.replace(method="srjt"),
-            audit_config=auditing,
-            watching=Watching(
-                tell=lambda text: None, open=lambda: reporter_in_python(None, progress=True)
-            ),
-            labels=LabelFile(source=str(labels), table=labels),
-        )
-        write_page(analysis_page(done), out / ANALYSED, write=write_atomically)
+        done = _analyse(out, labels, inspection, epochs=epochs, auditing=auditing)
         learnt = _learnt(done)
         also(
             "methods",
@@ -164,6 +151,27 @@ def run_demo(
     index = _index(done, learnt, story, doubtful=doubtful)
     write_page(index, out / INDEX, write=write_atomically)
     return [out / page for page in PAGES]
+
+
+def _analyse(
+    out: Path, labels: Path, inspection: Inspection, *, epochs: int, auditing: TrainConfig
+) -> Analysis:
+    """Both trainings, their evaluation and the audit, with its page."""
+    settings = TrainConfig().replace(preset="demo", epochs=epochs)
+    # decoded here, not by the first of two processes while the other one waits
+    open_store(inspection.manifest, size=settings.image_size, resize=settings.resize)
+    done = analyse(
+        inspection,
+        out=out / ANALYSIS,
+        config=settings.replace(method="srjt"),
+        audit_config=auditing,
+        watching=Watching(
+            tell=lambda text: None, open=lambda: reporter_in_python(None, progress=True)
+        ),
+        labels=LabelFile(source=str(labels), table=labels),
+    )
+    write_page(analysis_page(done), out / ANALYSED, write=write_atomically)
+    return done
 
 
 def _labels(out: Path, *, images: int, epochs: int) -> Path:

@@ -37,7 +37,8 @@ from srjt.studies.config import NoiseSpec, StudyConfig, parse_noise
 from srjt.studies.plan import FEEDS, PlannedRun, StudyPlan, open_kept_data
 from srjt.training.folder import has_summary, lost_files
 from srjt.training.image_identity import image_digest
-from srjt.training.train import train
+from srjt.training.train import train_from_config
+from srjt.training.trained import Setup
 
 # A study's folder: its plan and the state of its runs.
 #
@@ -363,19 +364,20 @@ def run_planned(
     split = data.split(planned.noise, planned.fold)
     # not the method: all methods share an estimate, and what is said twice is shown once
     with warnings_about(f"Noise {planned.noise.label}, fold {planned.fold}, seed {planned.seed}"):
-        train(
+        train_from_config(
             manifest,
+            config,
+            setup=Setup(
+                # of a share the others are left out on purpose: no warning says that they are on
+                # no side
+                split=split if planned.noise.share == 1.0 else lambda manifest: split,
+                device=device,
+                cache=cache,
+                feeds=FEEDS,
+            ),
             out=run,
-            config=config,
-            # of a share the others are left out on purpose: no warning says that they are on no
-            # side
-            split=split if planned.noise.share == 1.0 else lambda manifest: split,
-            device=device,
-            cache=cache,
-            shared_estimate=folder / "estimates" / data.estimate_name(planned),
             grade_names=data.config.grade_names,
-            progress=False,
-            feeds=FEEDS,
+            shared_estimate=folder / "estimates" / data.estimate_name(planned),
         )
     # A finished run is never resumed, and its checkpoints would be three quarters of the study's
     # disk space.

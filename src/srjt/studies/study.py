@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -23,6 +23,7 @@ from srjt.progress import show_bar
 from srjt.settings import load_config
 from srjt.studies import folder as study_folder
 from srjt.studies.config import Execution, StudyConfig
+from srjt.studies.keywords import StudySettings
 from srjt.studies.plan import PlannedRun, StudyPlan, StudyWatcher, Work, longest_first, open_data
 from srjt.studies.results import StudyResults, collect_results
 from srjt.training.config import TrainConfig, load_preset
@@ -30,6 +31,9 @@ from srjt.training.devices import choose_device
 from srjt.training.frozen import resolve_backbone
 from srjt.training.trained import Setup, fetch_weights
 from srjt.training.workers import Ended, StopRequest, WorkerPool, check_not_starting
+
+if TYPE_CHECKING:  # Python 3.10 has no Unpack
+    from typing_extensions import Unpack
 
 # The runs that are left, for an executor: worker processes on this machine, or Ray.
 
@@ -183,7 +187,7 @@ def study(
     config: str | Path | None = None,
     progress: bool = True,
     watcher: StudyWatcher | None = None,
-    **settings: Any,
+    **settings: Unpack[StudySettings],
 ) -> StudyResults:
     """Compare methods over noises, folds and seeds.
 
@@ -241,12 +245,13 @@ def study(
         )
     given = {"preset": preset, "config": config, "source": source, **settings, "out": str(out)}
     call = ", ".join(f"{name}={value!r}" for name, value in without_none(given).items())
-    if "noise" in settings:
-        settings["noises"] = settings.pop("noise")
-    grid = {name: settings.pop(name) for name in GRID & settings.keys()} | {"source": source}
-    where = Execution(**{name: settings.pop(name) for name in COMPUTE & settings.keys()})
+    shared: dict[str, Any] = {**settings}
+    if "noise" in shared:
+        shared["noises"] = shared.pop("noise")
+    grid = {name: shared.pop(name) for name in GRID & shared.keys()} | {"source": source}
+    where = Execution(**{name: shared.pop(name) for name in COMPUTE & shared.keys()})
     file = None if config is None else Path(config)
-    resolved = resolve_config(grid, train=settings, preset=preset, file=file)
+    resolved = resolve_config(grid, train=shared, preset=preset, file=file)
     execute = choose_executor(where)
     folder = Path(out)
     shown = progress and watcher is None

@@ -518,23 +518,32 @@ def cross_fit(
         in_fold.stepped(used.epochs, 1, 1)  # also if another process has trained this fold
         predictions.append(predicted)
         selections.add(run, np.flatnonzero(fold != k))
-    order = np.argsort(np.concatenate([each["held"] for each in predictions]))
-    by_network = np.concatenate([each["probabilities"] for each in predictions], axis=1)[:, order]
-    grades = np.concatenate([each["grades"] for each in predictions], axis=1)[:, order]
-    similar = np.concatenate([each["neighbours"] for each in predictions])[order]
+    of_all = _in_order_of_data(predictions)
     place = {name: row for row, name in enumerate(manifest.ids)}
     # with the true grades that the runs did not get, and the images as in the data
     same = manifest.select([place[name] for name in samples.ids])
     return CrossFit(
         manifest=replace(same, hashes=samples.hashes, duplicates=samples.duplicates),
-        probabilities=by_network.mean(axis=0),
-        by_network=by_network,
-        grades=grades,
+        probabilities=of_all["probabilities"].mean(axis=0),
+        by_network=of_all["probabilities"],
+        grades=of_all["grades"],
         fold=fold,
         selected=selections.shares(),
-        neighbours=similar if neighbours else None,
+        neighbours=of_all["neighbours"] if neighbours else None,
         skipped=tuple(store.skipped),
     )
+
+
+def _in_order_of_data(predictions: Sequence[Predicted]) -> Predicted:
+    """The predictions of all folds as one; networks are on the first axis of two of them."""
+    order = np.argsort(np.concatenate([each["held"] for each in predictions]))
+    return {
+        "probabilities": np.concatenate([each["probabilities"] for each in predictions], axis=1)[
+            :, order
+        ],
+        "grades": np.concatenate([each["grades"] for each in predictions], axis=1)[:, order],
+        "neighbours": np.concatenate([each["neighbours"] for each in predictions])[order],
+    }
 
 
 def _without_truth(manifest: Manifest) -> Manifest:

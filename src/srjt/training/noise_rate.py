@@ -319,13 +319,14 @@ def describe(estimate: NoiseEstimate, *, used: float | None) -> list[str]:
     halved = lowered and not estimate.identifiable and corrected < LARGEST_RATE
     used_here = ""
     reason = ""
-    if not estimate.identifiable:
+    if estimate.undetermined is not None:
         used_here = f"; they do not determine it, and {estimate.rate:.2f} is used"
         if lowered:
             used_here = f"; they do not determine it, and the best guess is {estimate.rate:.2f}"
         if halved:
             used_here += f", of which half is corrected ({corrected:.2f})"
-        reason = f"{estimate.reason[:1].upper()}{estimate.reason[1:].rstrip('.')}."
+        clause = estimate.undetermined.clause
+        reason = f"{clause[:1].upper()}{clause[1:]}."
     rate = estimate.rate_text(".2f", interval="95 %")
     sentences = [
         f"Estimated noise rate {rate} from {labels}{used_here}.",

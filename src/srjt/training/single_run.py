@@ -26,7 +26,6 @@ from srjt.data.manifest import Ints, Manifest, as_features
 from srjt.data.splits import Split
 from srjt.errors import Option, SrjtError, unknown_name
 from srjt.files import explain_write_errors, write_atomically
-from srjt.progress import Reporter
 from srjt.text import count_of, few
 from srjt.training import checkpoint, devices, folder as run_folder, trained
 from srjt.training.batches import ReaderTargets, TrainingSet
@@ -161,27 +160,17 @@ def single_run(
         backbones.standardise(networks.members, as_features(pixels[parts.train]))
     # Not earlier: missing weights must not leave a run folder behind.
     with run_folder.lock_run_folder(folder if process.is_main else None, facts, used) as begun:
+        # before the networks are on the device: the memory that is free decides where images go
         feed = setup.feeds.open(pixels, device=device, share=config.memory_share)
         run = trained.ready_to_compute(
             networks, method, replace(begun, config=config), setup, folder=folder
         )
         _announce(run, manifest, parts, setup, about)
-        result, held_out = _train(
-            run,
-            manifest,
-            parts,
-            feed=feed,
-            pixels=pixels,
-            readers=readers,
-            reporter=setup.reporter,
-            process=process,
+        run, result = _train(
+            run, manifest, parts, setup, feed=feed, pixels=pixels, readers=readers, process=process
         )
         run = replace(
             run,
-            networks=networks.eval(),
-            metrics=result.metrics,
-            history=_with_labels(result.history, manifest, parts.train),
-            held_out=held_out,
             skipped=tuple(store.skipped),
             hashes=used.hashes,
             traces=traces_of(manifest.select(parts.train)),
@@ -195,28 +184,35 @@ def _train(
     run: Trained,
     manifest: Manifest,
     parts: Split,
+    setup: Setup,
     *,
     feed: Feed,
     pixels: Samples,
     readers: ReaderTargets,
-    reporter: Reporter,
     process: devices.Process,
-) -> tuple[TrainingResult, dict[str, HeldOut]]:
-    """Train the networks, and predict the samples that were held out."""
+) -> tuple[Trained, TrainingResult]:
+    """Train the networks, and predict the samples that were held out: the run with both."""
     training, sides = _tensors(manifest, parts, feed, run, readers)
     with _training_flags(run.config, run.device, run.in_shape):
         if run.config.network == ODDS:
             rows = as_features(pixels[parts.train])
             samples = manifest.select(parts.train, images=False)
             result = fit_at_once(
-                run, training, sides, samples=samples, rows=rows, reporter=reporter
+                run, training, sides, samples=samples, rows=rows, reporter=setup.reporter
             )
         else:
-            result = fit(run, training, sides, reporter=reporter, process=process)
+            result = fit(run, training, sides, reporter=setup.reporter, process=process)
         # with the flags and batches of the training, so that the scores agree with its metrics
         held_out = _held_out(run, manifest, feed, sides) if process.is_main else {}
         run.networks.compiled = []  # other samples would be compiled again
-    return result, held_out
+    run = replace(
+        run,
+        networks=run.networks.eval(),
+        metrics=result.metrics,
+        history=_with_labels(result.history, manifest, parts.train),
+        held_out=held_out,
+    )
+    return run, result
 
 
 @contextlib.contextmanager

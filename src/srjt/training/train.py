@@ -7,25 +7,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from srjt.data.grades import Grades
 from srjt.data.images.decode import OnBadImage
 from srjt.data.images.feed import FeedCache
-from srjt.data.manifest import Manifest
+from srjt.data.manifest import Manifest, drop_unusable
 from srjt.data.sources import LabelledData, labelled_samples
 from srjt.data.splits import Split
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, warn
 from srjt.files import write_atomically
 from srjt.progress import Reporter
 from srjt.training import folder as run_folder, single_run as one_run
 from srjt.training.batches import Transform
 from srjt.training.choose_head import choose_head
-from srjt.training.config import (
-    TrainConfig,
-)
+from srjt.training.config import TrainConfig
 from srjt.training.devices import choose_device, refuse_bf16_on_cpu
 from srjt.training.frozen import lacks_weights, resolve_backbone
+from srjt.training.keywords import TrainSettings
 from srjt.training.noise_rate import check_settings, noise_record, resolve_noise_rate
 from srjt.training.reporters import reporter_in_python
 from srjt.training.sides import no_validation_side, resolved_once
@@ -36,6 +35,13 @@ from srjt.training.trained import (
     Trained,
     fetch_weights,
 )
+
+if TYPE_CHECKING:  # Python 3.10 has no Unpack
+    from typing_extensions import Unpack
+
+# Arguments of an earlier version, which only the command line and studies need; remove them after
+# the next release.
+_FORMER_ARGUMENTS = ("command", "feeds", "shared_estimate")
 
 # ``srjt.train``: resolve what is "auto", then train one run.
 
@@ -54,11 +60,8 @@ def train(
     config: TrainConfig | None = None,
     cache: str | Path | None = None,
     on_bad_image: OnBadImage = "error",
-    shared_estimate: Path | None = None,
-    feeds: FeedCache | None = None,
     grade_names: Mapping[str, str] | None = None,
-    command: str | None = None,
-    **settings: Any,
+    **settings: Unpack[TrainSettings],
 ) -> Trained:
     """Train a classifier on images, or features, with ordinal labels that are partly wrong.
 
@@ -102,15 +105,9 @@ def train(
         Folder for decoded images. Default: ``$SRJT_CACHE``, or the user's cache folder.
     on_bad_image : {"error", "skip"}
         Stop at an unreadable image, or leave it out and list it in ``Trained.skipped``.
-    shared_estimate : path, optional
-        Folder in which several runs share one noise estimate, as the runs of a study do.
-    feeds : FeedCache, optional
-        Keeps the images on the GPU for the next training with the same images.
     grade_names : mapping of str to str, optional
         Grade → its name for people, such as ``{"0": "none", "1": "doubtful"}``; kept with the run
         and shown beside the grades. All grades are named, or none.
-    command : str, optional
-        The command that started the run, for its record.
     **settings
         Any field of ``TrainConfig``; these override ``config``. With ``noise_rate="auto"`` the
         noise is estimated first, from the training side alone.
@@ -130,64 +127,102 @@ def train(
     >>> list(run.scores.loc["test"].index)
     ['mae', 'accuracy', 'macro_f1', 'qwk']
     """
+    changes: dict[str, Any] = {**settings}
+    internal = _former_arguments(changes)
+    feeds = internal.pop("feeds", None) or FeedCache()
     _check_split(split)
     if out is not None:
         run_folder.refuse_other_files(Path(out))  # before anything is read or written
     data = labelled_samples(data, on_bad_image=on_bad_image, progress=progress and reporter is None)
     if isinstance(network, str):
-        settings["network"], network = network, None
-    names = Grades(data.grades, grade_names).names  # an error before images are decoded
-    requested = (config or TrainConfig()).replace(**settings)
-    check_settings(requested.with_recipe())
-    refuse_bf16_on_cpu(
-        requested.precision, choose_device(device)
-    )  # an error before images are decoded
-    _check_validation_side(requested, split, data)
+        changes["network"] = network
+        network = None
+    requested = (config or TrainConfig()).replace(**changes)
     with reporter_in_python(reporter, progress=progress) as watching:
         setup = Setup(
-            split=resolved_once(split, samples=len(data)),
+            split=split,
             network=network,
             transform=transform,
             eval_transform=eval_transform,
             device=device,
             cache=cache,
             on_bad_image=on_bad_image,
-            feeds=feeds or FeedCache(),
+            feeds=feeds,
             reporter=watching,
         )
-        as_given = requested
-        before = None
-        if out is not None and (Path(out) / "run.json").exists():
-            before = run_folder.read_facts(Path(out)).config
-        requested = resolve_backbone(
-            as_given, features=data.are_features, note=watching.note, before=before
+        return train_from_config(
+            data, requested, setup=setup, out=out, grade_names=grade_names, **internal
         )
-        if out is None or not run_folder.is_finished(Path(out)):
-            fetch_weights(requested, setup, features=data.are_features)
-        shared = shared_estimate or out
-        head = choose_head(data, config=requested, setup=setup, out=shared)
-        config, estimate = resolve_noise_rate(
-            data, config=head.config, setup=setup, out=shared, fitted=head.fitted
-        )
-        if shared_estimate is not None and out is not None:
-            made = {"noise.json": estimate is not None, "head.json": head.held_out is not None}
-            _copy_made(made, shared_estimate, Path(out))
-        config = config.for_data(features=data.are_features, samples=len(data))
-        watching.begin(config.method, epochs=config.epochs)
-        run = one_run.single_run(
-            data,
-            config=config,
-            setup=setup,
-            out=out,
-            origin=one_run.Origin(
-                noise=noise_record(requested, config, estimate),
-                head=head.held_out,
-                weights_missing=lacks_weights(as_given, requested, features=data.are_features),
-                command=command,
-                grade_names=names,
-            ),
-        )
+
+
+def train_from_config(
+    data: Manifest,
+    requested: TrainConfig,
+    *,
+    setup: Setup,
+    out: str | Path | None = None,
+    grade_names: Mapping[str, str] | None = None,
+    command: str | None = None,
+    shared_estimate: Path | None = None,
+) -> Trained:
+    """Train one run, as ``train`` does, for the command line and the runs of a study.
+
+    command: that started the run, for its record. shared_estimate: folder in which several runs
+    share one noise estimate.
+    """
+    # errors before images are decoded
+    if out is not None:
+        run_folder.refuse_other_files(Path(out))
+    data = drop_unusable(data, on_bad_image=setup.on_bad_image)
+    names = Grades(data.grades, grade_names).names
+    check_settings(requested.with_recipe())
+    refuse_bf16_on_cpu(requested.precision, choose_device(setup.device))
+    _check_validation_side(requested, setup.split, data)
+    setup = replace(setup, split=resolved_once(setup.split, samples=len(data)))
+    as_given = requested
+    before = None
+    if out is not None and (Path(out) / "run.json").exists():
+        before = run_folder.read_facts(Path(out)).config
+    requested = resolve_backbone(
+        as_given, features=data.are_features, note=setup.reporter.note, before=before
+    )
+    if out is None or not run_folder.is_finished(Path(out)):
+        fetch_weights(requested, setup, features=data.are_features)
+    shared = shared_estimate or out
+    head = choose_head(data, config=requested, setup=setup, out=shared)
+    config, estimate = resolve_noise_rate(
+        data, config=head.config, setup=setup, out=shared, fitted=head.fitted
+    )
+    if shared_estimate is not None and out is not None:
+        made = {"noise.json": estimate is not None, "head.json": head.held_out is not None}
+        _copy_made(made, shared_estimate, Path(out))
+    config = config.for_data(features=data.are_features, samples=len(data))
+    setup.reporter.begin(config.method, epochs=config.epochs)
+    run = one_run.single_run(
+        data,
+        config=config,
+        setup=setup,
+        out=out,
+        origin=one_run.Origin(
+            noise=noise_record(requested, config, estimate),
+            head=head.held_out,
+            weights_missing=lacks_weights(as_given, requested, features=data.are_features),
+            command=command,
+            grade_names=names,
+        ),
+    )
     return replace(run, noise_estimate=estimate)
+
+
+def _former_arguments(settings: dict[str, Any]) -> dict[str, Any]:
+    """Take the arguments of an earlier version out of the settings, with a warning for each."""
+    given = {name: settings.pop(name) for name in _FORMER_ARGUMENTS if name in settings}
+    for name in given:
+        warn(
+            f"The argument {name} of srjt.train will be removed in the next release: leave it out.",
+            FutureWarning,
+        )
+    return given
 
 
 def _check_validation_side(requested: TrainConfig, split: SplitChoice, data: Manifest) -> None:

@@ -53,7 +53,8 @@ class Setup:
     """What a training has beside its data and settings: the split, code of your own, and where it
     is computed.
 
-    The fields are arguments of ``srjt.train``.
+    Most fields are arguments of ``srjt.train``. features: computed by a frozen backbone. feeds:
+    keep the images on the GPU for the next training with the same images.
     """
 
     split: SplitChoice = "all"  # for training; None: the data's own

@@ -287,14 +287,14 @@ def begin_study(
             code="wrong_values",
             option="ask",
         )
-    found = read_images([source], **options)
-    paths = [os.path.abspath(path) for path in found.paths]
-    names = list(found.ids)
+    samples = read_images([source], **options)
+    paths = [os.path.abspath(path) for path in samples.paths]
+    names = list(samples.ids)
     if source.is_dir():
         names = [os.path.relpath(path, source.absolute()) for path in paths]
     unread = pd.DataFrame({"id": _safe(names), "image": _safe(paths)})
-    if options.get("patient_column") is not None or found.groups is not None:
-        unread["patient"] = _safe(list(map(str, found.groups or names)))
+    if options.get("patient_column") is not None or samples.groups is not None:
+        unread["patient"] = _safe(list(map(str, samples.groups or names)))
     about = ReadersFile(
         source=source.name,
         noun="image",

@@ -377,8 +377,8 @@ def read_readings(
     >>> import pandas as pd
     >>> import srjt
     >>> table = pd.DataFrame({"image": ["a", "b"], "grade_kim": [0, 2], "grade_lee": [1, None]})
-    >>> found = srjt.data.read_readings(table, grade_column="grade_*", grades=["0", "1", "2"])
-    >>> found.readings.readers, len(found.readings)
+    >>> loaded = srjt.data.read_readings(table, grade_column="grade_*", grades=["0", "1", "2"])
+    >>> loaded.readings.readers, len(loaded.readings)
     (['kim', 'lee'], 3)
     """
     if not isinstance(source, pd.DataFrame):
