@@ -3,6 +3,7 @@
 import ast
 import compileall
 import importlib
+import inspect
 import os
 import re
 import shutil
@@ -21,9 +22,37 @@ def test_every_public_name_exists_and_is_listed() -> None:
     assert srjt.methods is importlib.import_module("srjt.methods")
     for name in srjt.__all__:
         assert getattr(srjt, name) is not None
-    assert set(dir(srjt)) == set(srjt.__all__)
-    with pytest.raises(AttributeError, match="module 'srjt' has no attribute 'sofd_labels'"):
-        srjt.sofd_labels  # noqa: B018
+    # "from srjt import *" does not hide PyTorch
+    assert set(dir(srjt)) - set(srjt.__all__) == {"networks", "torch"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("tain", "srjt.train"),
+        ("estimate_noise", "srjt.noise.estimate_noise"),
+        ("consensus", "srjt.readers.consensus"),
+        ("register_method", "srjt.methods.register_method"),
+        ("register_backbone", "srjt.networks.register_backbone"),
+        ("patient_folds", "srjt.data.folds"),
+        ("JointLoss", "srjt.torch.JointLoss"),
+        ("SRJTClassifier", "srjt.OrdinalNoiseClassifier"),
+    ],
+)
+def test_a_name_that_the_front_door_does_not_have_is_found_elsewhere(
+    asked: str, found: str
+) -> None:
+    with pytest.raises(AttributeError) as refused:
+        getattr(srjt, asked)
+    assert str(refused.value).endswith(f": did you mean {found}?")
+    place, _, name = found.rpartition(".")
+    assert getattr(importlib.import_module(place), name) is not None
+
+
+@pytest.mark.parametrize("asked", ["_repr_html_", "pandas"])
+def test_a_name_like_no_other_is_only_unknown(asked: str) -> None:
+    with pytest.raises(AttributeError, match=f"^module 'srjt' has no attribute '{asked}'$"):
+        getattr(srjt, asked)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +99,9 @@ def test_type_checkers_and_python_see_the_same_names(package: str) -> None:
         assert value is getattr(beside, name), f"{package}.{name}"
     assert typed.keys() <= set(module.__dir__())
     for name in set(module.__dir__()) - typed.keys():
-        assert getattr(module, name).__module__.startswith(package)
+        value = getattr(module, name)
+        origin = value.__name__ if inspect.ismodule(value) else value.__module__
+        assert origin.startswith(package)
 
 
 @pytest.mark.slow  # compiles the package and imports torch

@@ -57,6 +57,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         },
         instead={"export_folder": "srjt.export"},
     ),
+    rooms=("data", "methods", "networks", "noise", "ordinal", "readers", "torch"),
 )
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 import srjt
 from refusals import refuses
 from srjt import methods
-from srjt.methods import JointTraining, register
+from srjt.methods import JointTraining, register_method
 from srjt.studies.config import parse_method
 
 ROWS = torch.arange(6)
@@ -77,8 +77,8 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
         ("agreeing", Agreeing),
         ("own", OwnLoss),
     ):
-        register(name, scores="its own", updates="hard label", paper="these tests")(host)
-    register(
+        register_method(name, scores="its own", updates="hard label", paper="these tests")(host)
+    register_method(
         "threshold+ours", scores="its own", updates="soft label", paper="these tests", update="soft"
     )(Threshold)
 

@@ -203,23 +203,25 @@ def test_a_step_needs_no_host_synchronisation(name: str, convention: str) -> Non
 
 @pytest.mark.usefixtures("clean_registry")
 def test_registering_ones_own_method() -> None:
-    @methods.register("mine", scores="s", updates="u", paper="p")
+    @methods.register_method("mine", scores="s", updates="u", paper="p")
     class Mine(methods.Standard):
         pass
 
     assert methods.names()[-1] == methods.plain_names()[-1] == "mine"
     assert isinstance(methods.create("mine", num_classes=3), Mine)
     # the same class again, as when a notebook cell is run twice
-    methods.register("mine", scores="s", updates="u", paper="p")(Mine)
+    methods.register_method("mine", scores="s", updates="u", paper="p")(Mine)
     namesake = type("Standard", (methods.Standard,), {"__module__": "elsewhere"})
     for other in (Mine, namesake):
         with refuses("name_in_use", says="'standard'"):
-            methods.register("standard", scores="s", updates="u", paper="p")(other)
+            methods.register_method("standard", scores="s", updates="u", paper="p")(other)
 
 
 @pytest.mark.usefixtures("clean_registry")
 def test_a_variants_presets_can_be_overridden() -> None:
-    methods.register("soft-jocor", scores="s", updates="u", paper="p", select="soft")(methods.JoCor)
+    methods.register_method("soft-jocor", scores="s", updates="u", paper="p", select="soft")(
+        methods.JoCor
+    )
     assert methods.create("soft-jocor", num_classes=3, noise_rate=0.1).select == "soft"
     assert (
         methods.create("soft-jocor", num_classes=3, noise_rate=0.1, select="hard").select == "hard"
@@ -239,7 +241,9 @@ def test_the_recipe_needs_a_matrix_which_is_estimated() -> None:
 @pytest.mark.usefixtures("clean_registry")
 def test_a_recipe_of_ones_own() -> None:
     mine = methods.Recipe(balance=1.0)
-    methods.register("even", scores="s", updates="u", paper="p", recipe=mine)(methods.Standard)
+    methods.register_method("even", scores="s", updates="u", paper="p", recipe=mine)(
+        methods.Standard
+    )
     assert methods.lookup("even").recipe == mine
     assert methods.names()[-1] == "even"
     assert "even" not in methods.plain_names()

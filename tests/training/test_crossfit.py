@@ -24,7 +24,7 @@ from srjt.data.images import store
 from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.synthetic import generate, write
 from srjt.errors import Interrupted
-from srjt.methods import Sord, register
+from srjt.methods import Sord, register_method
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import CrossFit, Workers, choose_workers, cross_fit, nearest
 from srjt.training.reporters import BarReporter
@@ -370,7 +370,7 @@ def test_how_many_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 
     reporter = BarReporter()
     monkeypatch.setattr(methods, "_REGISTRY", dict(methods._REGISTRY))
-    register("registered-here", scores="", updates="", paper="")(Sord)
+    register_method("registered-here", scores="", updates="", paper="")(Sord)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("srjt.training.crossfit.cores", lambda: 4)
     monkeypatch.setattr("srjt.training.crossfit.available_memory", lambda: 64 * 2**30)

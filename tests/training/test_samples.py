@@ -158,7 +158,7 @@ def test_the_loop_says_how_far_the_training_is(data: Any, train: Any, monkeypatc
             return super().loss(logits, targets, memory=memory, rows=rows)
 
     monkeypatch.setattr(methods, "_REGISTRY", dict(methods._REGISTRY))
-    srjt.methods.register("watching", scores="s", updates="u", paper="p")(Watching)
+    srjt.methods.register_method("watching", scores="s", updates="u", paper="p")(Watching)
     train(method="watching", epochs=4)
     assert sorted({progress for progress, _ in seen}) == [0.0, 0.25, 0.5, 0.75]
     assert {samples for _, samples in seen} == {len(data.split.train)}

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from srjt.errors import Option, SrjtError, UnknownNameError, unknown_name, warn
-from srjt.lazy import lazy_names
+from srjt.lazy import former_names, lazy_names
 from srjt.methods.table import METHODS, Recipe, RegisteredMethod
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ _COMMON = {"num_classes", "noise_rate", "transition", "convention"}  # create()'
 _REGISTRY: dict[str, RegisteredMethod] = {}
 
 
-def register(
+def register_method(
     name: str,
     *,
     scores: str,
@@ -109,9 +109,9 @@ def register(
 
     Examples
     --------
-    >>> from srjt.methods import CoTeaching, register
+    >>> from srjt.methods import CoTeaching, register_method
     >>> row = {"scores": "ℓ_h(τ)", "updates": "soft label", "paper": "mine"}
-    >>> _ = register("mine", **row, update="soft")(CoTeaching)
+    >>> _ = register_method("mine", **row, update="soft")(CoTeaching)
     """
 
     def enter(method: M) -> M:
@@ -134,7 +134,7 @@ def register(
 
 
 def _enter(row: RegisteredMethod) -> None:
-    """The one way into the registry: of our table, and of ``register``."""
+    """The one way into the registry: of our table, and of ``register_method``."""
     known = _REGISTRY.get(row.name)
     # the same class once more is a notebook cell run again
     if known and known.location != row.location:
@@ -309,7 +309,11 @@ for _row in METHODS:
     _module, _, _class = _row.location.partition(":")
     _PUBLIC.setdefault(_module, []).append(_class)
 
-__all__, __getattr__, __dir__ = lazy_names(__name__, _PUBLIC)
+__all__, __getattr__, __dir__ = lazy_names(
+    __name__,
+    _PUBLIC,
+    former=former_names(__name__, {"register": "srjt.methods.register_method"}),
+)
 __all__ += [
     "Recipe",
     "RegisteredMethod",
@@ -318,5 +322,5 @@ __all__ += [
     "names",
     "options",
     "plain_names",
-    "register",
+    "register_method",
 ]
