@@ -180,10 +180,11 @@ def test_features_and_a_method_with_its_own_probabilities(method: str, tmp_path:
 
 
 def test_a_name_without_a_suffix_is_a_folder(image_run: Trained, tmp_path: Path) -> None:
-    with refuses("unsupported", says="A model card needs the folder of a run"):
-        srjt.export(image_run, tmp_path / "to_send")
-    with refuses("unsupported", says="A model card needs the folder of a run"):
-        srjt.export(image_run, tmp_path / "version.2", format="folder")
+    for name, form in (("to_send", None), ("version.2", "folder")):
+        srjt.export(image_run, tmp_path / name, format=form)
+        assert (tmp_path / name / "MODEL_CARD.md").is_file()
+        with refuses("unsupported", says="A model card needs the folder of a run"):
+            srjt.export(replace(image_run, folder=None), tmp_path / f"{name}_again", format=form)
 
 
 @pytest.mark.parametrize(
