@@ -135,6 +135,34 @@ def test_the_spelling_of_grades_is_kept_and_any_delimiter_is_read(
     ]
 
 
+@pytest.mark.parametrize("written", ["absolute", "absolute in another folder", "backslashes"])
+def test_images_are_named_as_the_audit_read_them(
+    tmp_path: Path, srjt: Command, written: str
+) -> None:
+    """Ids are relative to --images, wherever the table is and however it writes the paths."""
+    folder = make_audit(tmp_path / "audit", images=16)
+    audit = read_audit(folder)
+    root = audit.table.parent
+    frame = read(audit.table)
+    table = tmp_path / "tables" / "labels.csv" if "folder" in written else audit.table
+    table.parent.mkdir(exist_ok=True)
+    if written == "backslashes":
+        frame["image"] = frame["image"].str.replace("/", "\\")
+    else:
+        frame["image"] = [str(root / name) for name in frame["image"]]
+    frame.to_csv(table, index=False)
+    edit_json(folder / "audit.json", table=str(table), read_with=["--images", str(root)])
+    other = (int(audit.labels[0]) + 1) % 4
+    Reviewer(folder, "anna")(0, "set", other)
+    code, said = srjt("review", "export", folder, "--out", "clean.csv")
+    assert code == 0, said
+    clean = read(tmp_path / "clean.csv")
+    assert clean["image"].tolist() == frame["image"].tolist()
+    changed = clean[clean["grade"] != clean["original_grade"]]
+    assert changed["grade"].tolist() == [audit.grades[other]]
+    assert changed["image"].item().replace("\\", "/").endswith(audit.ids[0])
+
+
 @pytest.mark.slow
 def test_what_is_refused(tmp_path: Path, srjt: Command) -> None:
     folder = make_audit(tmp_path / "audit", images=16)

@@ -134,9 +134,8 @@ def training_command(audit: AuditFolder, out: Path, *, columns: Iterable[str] = 
     columns: of the table. Without a split of its own it is trained with a fold: the same patients
     as before, because folds do not depend on labels.
     """
-    read_with = audit.facts.read_with
     audited = audit.facts.source
-    options = dict(zip(read_with[::2], read_with[1::2], strict=False))
+    options = _read_options(audit)
     if options.get("--images") == str(out.parent.absolute()):
         del options["--images"]
     source = [str(out)]
@@ -254,17 +253,31 @@ def _read_original(
 
 def _match_rows(audit: AuditFolder, frame: pd.DataFrame, path: Path) -> list[int | None]:
     """The line of each row, by the column that holds the audit's ids: an id column, or the names of
-    the images."""
-    conversions: list[Callable[[str], str]] = [str, partial(relative_name, root=path.parent)]
+    the images, relative to the folder that they were read from."""
+    folders = [path.parent]
+    if (images := _read_options(audit).get("--images")) is not None:
+        folders.insert(0, Path(images))
+    conversions: list[Callable[[str], str]] = [str]
+    conversions += [partial(relative_name, root=folder) for folder in folders]
+    most: set[int | None] = set()
     for column, to_id in itertools.product(frame.columns, conversions):
         lines = [audit.line_of.get(to_id(cell)) for cell in frame[column]]
-        if len(set(lines) - {None}) == len(audit):
+        found = set(lines) - {None}
+        if len(found) == len(audit):
             return lines
+        most = max(most, found, key=len)
+    missing = next(name for line, name in enumerate(audit.ids) if line not in most)
     raise SrjtError(
-        f"No column of {path} contains the ids of all audited samples: it has changed since the"
-        " audit. Restore the audited table.",
+        f"No column of {path} contains the ids of all audited samples: {missing!r} is missing."
+        " Restore the audited table.",
         code="data_changed",
     )
+
+
+def _read_options(audit: AuditFolder) -> dict[str, str]:
+    """The options that the audited table was read with."""
+    words = audit.facts.read_with
+    return dict(zip(words[::2], words[1::2], strict=False))
 
 
 def _grade_spellings(
