@@ -326,13 +326,16 @@ class ReviewSession:
         line_of = self.audit.line_of
         changes = []
         with self.decisions.lock:
+            progress = review_progress(
+                self.audit, current, queue=self.queue, verified=self.decisions.verified()
+            )
             for name, seen in current.last_revision.items():
                 if seen > since and name in line_of:
                     decision = self.decision_json(current.get(name))
                     changes.append({"line": line_of[name], "seen": seen, "decision": decision})
             return {
                 "revision": current.revision,
-                "progress": asdict(review_progress(self.audit, current, queue=self.queue)),
+                "progress": asdict(progress),
                 "changes": changes,
             }
 

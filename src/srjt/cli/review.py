@@ -222,7 +222,9 @@ def _review(
     decisions.refresh()
     by_me = decisions.current.by_reviewer(name)
     made = sum(entry.revision > first_revision for entry in by_me)
-    progress = review_progress(source, decisions.current, queue=queue)
+    progress = review_progress(
+        source, decisions.current, queue=queue, verified=decisions.verified()
+    )
     say(f"\n{progress}; {made:,} decided in this session.")
     print_line(f"Next: srjt review export {shlex.quote(str(folder))} --out labels_clean.csv")
 
@@ -368,8 +370,9 @@ def export(
 ) -> None:
     """Write the corrected table, with the reviewer and the time of each decision.
 
-    The original table is not changed. If several reviewers decided about a sample,
-    the last decision counts. The command prints how well they agree.
+    The grades that srjt review --sample has verified are corrected, too. The original
+    table is not changed. If several reviewers decided about a sample, the last
+    decision counts. The command prints how well they agree.
     """
     from srjt.auditing import corrected_table, review_log
 
@@ -396,8 +399,9 @@ def export(
     else:
         with closing(review_log.Decisions(folder / LOG)) as decisions:
             log = decisions.log()
+            verified_here = decisions.verified()
         table, notes, reviewed = corrected_table.corrected_table(
-            source, review_log.CurrentDecisions(log)
+            source, review_log.CurrentDecisions(log), verified_here
         )
         counted = f"{count_of(len(table), 'row')}, {reviewed}"
     corrected_table.write_table(
