@@ -215,7 +215,7 @@ def test_a_sample_is_verified_in_the_browser(serve: Any, browser: Browser, tmp_p
     lines = lines[:5]
     wrong = sum(int(audit.labels[line]) != grade for line, grade in zip(lines, grades, strict=True))
     assert f"Wrong among 5 verified labels: {wrong}, " in said
-    assert "run the same srjt audit command again" in said
+    assert "Next: run srjt audit again" in said
     expected = {
         audit.ids[line]: audit.grades[grade] for line, grade in zip(lines, grades, strict=True)
     }

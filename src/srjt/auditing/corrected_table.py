@@ -66,7 +66,7 @@ def corrected_table(
             continue
         decision = decisions[audit.ids[line]]
         grade = decision.to_grade if isinstance(decision, LogEntry) else decision.grade
-        if grade not in audit.grades:
+        if grade is None or grade not in audit.grades:
             raise SrjtError(
                 f"The decision about {decision.id} has the grade {grade!r}, which is"
                 " not a grade of this audit: decide it again in srjt review.",

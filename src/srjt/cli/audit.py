@@ -16,6 +16,7 @@ from srjt.cli import (
     print_line,
     say,
     show,
+    typed_command,
 )
 from srjt.cli.options import Fields, option
 from srjt.errors import SrjtError
@@ -116,7 +117,7 @@ def audit(
             reporter=OptionsReporter(reporter),
             jobs="auto" if jobs == "auto" else int(jobs),
             on_bad_image=data.bad_images,
-            labels=label_file(reading, data),
+            labels=label_file(reading, data, command=typed_command("audit")),
             grade_names=grade_names,
         )
         page = audit_page(out)
@@ -133,8 +134,11 @@ def audit(
         say(f"Next: check the labels in the first rows of {rows}, and correct your table.")
 
 
-def label_file(reading: srjt.data.Manifest, data: options.Source) -> LabelFile:
-    """What an audit should know of the file of labels, for ``srjt review export``."""
+def label_file(
+    reading: srjt.data.Manifest, data: options.Source, *, command: str | None
+) -> LabelFile:
+    """What an audit should know of the file of labels, for ``srjt review``. command: that is
+    running."""
     from srjt.auditing.audit import LabelFile
 
     table: Path | None = None
@@ -146,7 +150,13 @@ def label_file(reading: srjt.data.Manifest, data: options.Source) -> LabelFile:
     if reading.report.kind == "table":
         root = reading.root.absolute()
     words = options.as_words({**data.reading_options, "images": root, "labels": None})
-    return LabelFile(source=str(data.source), table=table, column=column, read_options=tuple(words))
+    return LabelFile(
+        source=str(data.source),
+        table=table,
+        column=column,
+        read_options=tuple(words),
+        command=command,
+    )
 
 
 def _table(reading: srjt.data.Manifest, data: options.Source) -> tuple[Path | None, str]:
