@@ -82,7 +82,7 @@ def audit(
     from srjt.auditing.audit import DEFAULTS, audit, with_noise_rate
     from srjt.auditing.verification import with_verified_sample
     from srjt.reports.page import write_page
-    from srjt.reports.pages.audit import audit_page
+    from srjt.reports.pages.audit import audit_page, labels_to_verify_first
     from srjt.training.noise_rate import check_settings
     from srjt.training.reporters import reporter_for
 
@@ -128,7 +128,10 @@ def audit(
     show(page)
     print_line(f"Report: {out / 'audit.html'}")
     if any(done.scores["image"]):
-        say(f"Next: srjt review {shlex.quote(str(out))}")
+        command = f"srjt review {shlex.quote(str(out))}"
+        if size := labels_to_verify_first(done.summary):
+            command += f" --sample {size}"
+        print_line(f"Next: {command}")
     else:
         rows = out / "audit.csv"
         say(f"Next: check the labels in the first rows of {rows}, and correct your table.")

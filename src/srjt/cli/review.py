@@ -219,6 +219,14 @@ def _review(
     decisions = log["decisions"]
     name = log["reviewer"]
     queue = source.expected_wrong if limit is None else min(limit, len(source))
+    if limit is None and source.facts.judged:
+        about = "As many are expected to be wrong"
+        if not source.determined:
+            about = "How many are wrong is not known"
+        say(
+            f"The page begins with the {queue:,} most doubtful labels. {about}; --limit N begins"
+            " with another number."
+        )
     first_revision = decisions.current.revision
     _serve(ReviewSession(**log, queue=queue), f"Review as {name}", listen(**where), open_=open_)
     decisions.refresh()
@@ -330,7 +338,10 @@ def _tell_next(source: Any, *, again: str) -> None:
     if again:
         print_line(f"Next: {again}")
         return
-    say("The audit uses the verified grades, and does not repeat the trainings.")
+    say(
+        "The audit also uses what its networks say of all labels, so its rate may differ a little."
+        " It does not repeat the trainings."
+    )
     command = source.facts.command
     if command is None:
         say("Next: run srjt audit again, as before.")
