@@ -22,6 +22,7 @@ from srjt.auditing.review_log import Answer, Decisions
 from srjt.auditing.scores import verified_summary
 from srjt.auditing.verification import (
     choose_plan,
+    labels_needed_for_looks,
     labels_needed_for_rate,
     next_look,
     read_plan,
@@ -284,6 +285,26 @@ def test_a_sample_that_is_done_or_too_large(
     _, said = srjt(*order, 500)
     assert "--sample is 500, and only 120 labels can be drawn" in said
     assert [len(session.lines) for session, _ in served] == [8, 120]
+
+
+def test_the_need_is_that_of_the_asked_width(audit: AuditFolder) -> None:
+    plan = choose_plan(audit, at_random=False, begun=False)
+    for drawn in (plan, None):
+        look = next_look(audit, [], drawn, within=0.1)
+        needs = [
+            labels_needed_for_looks(audit, drawn, look, within=within)
+            for within in (0.3, 0.1, 0.001)
+        ]
+        assert all(
+            need.startswith("The interval is computed after 50, 100 and 120") for need in needs
+        )
+        assert "For ±30%, 50 labels" in needs[0]
+        assert "For ±0.1%, 120 labels" in needs[2]
+        assert len(set(needs)) == 3
+    answers = answer(audit, sample_lines(audit, 50, plan))
+    look = next_look(audit, answers, plan, within=0.001)
+    told = labels_needed_for_looks(audit, plan, look, within=0.001)
+    assert told == "For ±0.1%, 120 labels are expected to be needed."
 
 
 def test_labels_that_had_no_chance_are_refused(audit: AuditFolder) -> None:

@@ -340,12 +340,13 @@ def labels_needed_for_looks(
         needed = math.ceil(infinite / (1.0 + infinite / len(audit)))
     else:
         needed = labels_needed(plan.doubt, within=within, rate=rate, confidence=confidence)
-    sizes = ", ".join(map(str, looks))
-    enough = next((f"{size}" for size in looks if size >= needed), f"more than {looks[-1]}")
-    return (
-        f"The interval is computed after {sizes} labels. For ±{within:.1%}, {enough} are expected"
-        " to be needed."
-    )
+    enough = next((f"{size:,}" for size in looks if size >= needed), f"more than {looks[-1]:,}")
+    expected = f"For ±{100.0 * within:g}%, {enough} labels are expected to be needed."
+    if look.share is not None:
+        return expected
+    *some, last = map(str, looks)
+    sizes = f"{', '.join(some)} and {last}" if some else last
+    return f"The interval is computed after {sizes} labels. {expected}"
 
 
 def more_of_patients(summary: Mapping[str, Any]) -> str:

@@ -376,7 +376,7 @@ def _looked(look: Look, within: float) -> str:
         f" ±{(high - low) / 2.0:.1%}."
     )
     if look.reached:
-        return f"{known} You asked for ±{within:.1%}, so no more labels are needed."
+        return f"{known} You asked for ±{100.0 * within:g}%, so no more labels are needed."
     if look.next_size is None:
         return f"{known} All planned looks are used. Verify more labels with --sample."
     return f"{known} The interval is computed again at {look.next_size:,} labels."
