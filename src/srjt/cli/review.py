@@ -319,6 +319,7 @@ def _verify(
         what = f"Answers of {log['reviewer']}"
     _serve(session, what, listen(**where), open_=open_)
     answers = decisions.answers("verify")
+    this_command = typed_command("review") or ""
     again = ""
     verified = verified_so_far(source, answers, plan)
     if within is not None and verified:
@@ -327,10 +328,10 @@ def _verify(
         if look.share is not None:
             verified = _looked(look, within)
         if look.next_size is not None:
-            again = typed_command("review") or ""
+            again = this_command
     say(f"\n{verified or 'No label is verified yet.'}")
-    if verified:
-        _tell_next(source, again=again)
+    if verified or this_command:
+        _tell_next(source, again=again if verified else this_command)
 
 
 def _tell_next(source: Any, *, again: str) -> None:
