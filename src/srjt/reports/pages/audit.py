@@ -64,7 +64,7 @@ class AuditFacts:
     verify: str  # how many labels to verify: "56 labels", "107 more labels (167 in all)"
     more: str  # when more are needed
     random: int  # how many it would be at random; 0: as many
-    sample: str  # the command that draws them
+    sample: str  # the command that draws them; "" if there are no images to show
     twins: str  # labels of identical images that contradict each other
 
 
@@ -107,12 +107,17 @@ def warnings_of(f: AuditFacts) -> Iterator[str]:
         yield "The networks do not beat one grade for all."
     if f.several and not f.learnt:
         yield READINGS_REMAIN
+    if f.verify and not f.sample:
+        yield (
+            f"To know the rate within ±{WITHIN:.0%}, let an expert grade {f.verify}, drawn at"
+            " random, and give these grades in a column verified_grade."
+        )
     if f.verify and f.random:
         yield (
             f"About {f.verify} drawn by doubt ({f.random:,} if drawn at random) tell the rate"
             f" within ±{WITHIN:.0%}.{f.more} To verify them: {f.sample}."
         )
-    if f.verify and not f.random:
+    if f.verify and f.sample and not f.random:
         yield (
             f"To know the rate within ±{WITHIN:.0%}, verify {f.verify}, or give their grades in a"
             f" column verified_grade: {f.sample}."
@@ -171,9 +176,10 @@ def labels_to_verify_first(summary: Mapping[str, Any]) -> int:
 
 
 def audit_facts(
-    facts: Mapping[str, Any], summary: Mapping[str, Any], folder: Path | None
+    facts: Mapping[str, Any], summary: Mapping[str, Any], folder: Path | None, *, images: bool
 ) -> AuditFacts:
-    """What the sentences are about: from ``audit.json`` (facts) and ``summary.json``."""
+    """What the sentences are about: from ``audit.json`` (facts) and ``summary.json``. images:
+    whether there are some to show."""
     several = "readings" in summary
     noun = "consensus grade" if several else "label"
     thing = "sample" if facts["features"] else "image"
@@ -183,7 +189,8 @@ def audit_facts(
     names = Grades(facts["grades"], facts.get("grade_names"))
     unseen = [names.shown[names.index(grade)] for grade in summary.get("unrecognised", ())]
     verified = summary.get("verified", {"labels": 0})["labels"]
-    verify = summary["verify_more"]
+    by_doubt, at_random = summary["verify_more"], summary.get("verify_random") or 0
+    verify = by_doubt if images or not at_random else at_random
     to_verify = ""
     if verify:
         to_verify = count_of(verify, noun)
@@ -216,8 +223,8 @@ def audit_facts(
         verified=verified,
         verify=to_verify,
         more=more_of_patients(summary),
-        random=summary.get("verify_random") or 0,
-        sample=f"srjt review {audit} --sample {verified + verify}",
+        random=at_random if images else 0,
+        sample=f"srjt review {audit} --sample {verified + verify}" if images else "",
         twins=count_of(twins, "label") if twins else "",
     )
 
@@ -277,7 +284,7 @@ def _page(
 ) -> Page:
     """picture: of the sample with this cell in the column ``image``."""
     grades = Grades(facts["grades"], facts.get("grade_names"))
-    f = audit_facts(facts, summary, folder)
+    f = audit_facts(facts, summary, folder, images=bool((scores["image"] != "").any()))
     shown = dict(zip(grades, grades.shown, strict=True))
     scores = scores.astype({"grade": str, "suggested": str, "quality": float})
     worst = scores.head(WORST).replace({"grade": shown, "suggested": shown})
