@@ -167,7 +167,7 @@ def test_a_second_run_and_verified_grades_train_nothing(
     report(tmp_path / "audit")
     page = (tmp_path / "audit" / "report.html").read_text()
     assert f"wrong: {wrong}<" in page
-    assert f"verify {done.summary['verify_more']} more labels" in page
+    assert f"let an expert grade {done.summary['verify_more']} more labels" in page
 
 
 @pytest.mark.slow
