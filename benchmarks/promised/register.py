@@ -643,7 +643,7 @@ PROMISES = (
         promised=0.95,
         printed_by=(
             "auditing/folder.py: _VerifiedGrade.interval",
-            "reports/pages/audit.py: _verified_table",
+            "reports/pages/audit.py: _by_grade",
         ),
     ),
     Promise(
@@ -651,6 +651,7 @@ PROMISES = (
         says="the intervals of all looks hold the share of wrong labels together",
         where="review --within",
         promised=0.95,
+        printed_by=("cli/review.py: _looked",),
     ),
     Promise(
         name="doubt-scores",

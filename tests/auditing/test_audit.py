@@ -166,8 +166,8 @@ def test_a_second_run_and_verified_grades_train_nothing(
     assert low < (noisy.labels != noisy.true_labels).mean() < high
     report(tmp_path / "audit")
     page = (tmp_path / "audit" / "report.html").read_text()
-    assert "wrong of 80 verified labels" in page
-    assert f"verify {done.summary['verify_more']} more labels" in page
+    assert f"wrong: {wrong}<" in page
+    assert f"let an expert grade {done.summary['verify_more']} more labels" in page
 
 
 @pytest.mark.slow

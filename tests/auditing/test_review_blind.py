@@ -215,11 +215,34 @@ def test_a_sample_is_verified_in_the_browser(serve: Any, browser: Browser, tmp_p
     lines = lines[:5]
     wrong = sum(int(audit.labels[line]) != grade for line, grade in zip(lines, grades, strict=True))
     assert f"Wrong among 5 verified labels: {wrong}, " in said
-    assert "run the same srjt audit command again" in said
+    assert "Next: run srjt audit again" in said
     expected = {
         audit.ids[line]: audit.grades[grade] for line, grade in zip(lines, grades, strict=True)
     }
     assert read_verified_grades(folder) == expected
+
+
+@pytest.mark.slow
+@needs_browser
+def test_the_page_shows_more_until_the_interval_is_short_enough(
+    serve: Any, browser: Browser, tmp_path: Path
+) -> None:
+    folder = make_audit(tmp_path / "audit", images=54)
+    served = serve(folder, "--reviewer", "anna", "--within", "0.1%")
+    tab = browser.tab()
+    tab.open(served.address)
+    shown = "document.querySelector('#view > img')?.complete"
+    done = "document.querySelector('#progress').textContent"
+    tab.wait(f"document.body.classList.contains('ready') && {shown}")
+    for answered in range(1, 55):
+        tab.wait(shown)
+        tab.press("0")
+        tab.wait(f"{done} === '{answered} of {50 if answered < 50 else 54} answered'")
+    tab.wait("!document.querySelector('#finished').hidden")
+    assert tab.complaints() == []
+    said = served.interrupt()
+    assert "After 54 labels: " in said
+    assert "Next: run srjt audit again" in said
 
 
 # A worklist of srjt readers: each reader's own images, blind, and the answers as readings.

@@ -135,6 +135,68 @@ def test_the_spelling_of_grades_is_kept_and_any_delimiter_is_read(
     ]
 
 
+def test_verified_grades_are_in_the_corrected_table(tmp_path: Path, srjt: Command) -> None:
+    """The last grade counts; a skip is none. Those of the table itself are told of, not applied."""
+    folder = make_audit(tmp_path / "audit", images=16)
+    audit = read_audit(folder)
+    labels = [audit.grades[label] for label in audit.labels]
+    others = [audit.grades[(int(label) + 1) % 4] for label in audit.labels]
+    anna = Reviewer(folder, "anna")
+    anna(2, "set", (int(audit.labels[2]) + 2) % 4)  # before it was verified
+    anna(3, "skip")
+    for line, grade in ((0, others[0]), (1, labels[1]), (2, others[2]), (3, others[3])):
+        anna.store.add_answer(audit.ids[line], purpose="verify", reviewer="bo", grade=grade)
+    anna.store.add_answer(audit.ids[4], purpose="verify", reviewer="bo", grade=None)
+    anna.store.add_answer(audit.ids[5], purpose="verify", reviewer="bo", grade=others[5])
+    anna.store.add_answer(audit.ids[6], purpose="read", reviewer="bo", grade=others[6])
+    wait = anna.store.verified()[audit.ids[5]].at
+    while (decided := anna(5, "keep")).at <= wait:  # after it was verified
+        pass
+    scores = read(folder / "audit.csv")
+    scores["verified_grade"] = [others[0], *[""] * 6, others[7], labels[8], *[""] * 7]
+    scores.to_csv(folder / "audit.csv", index=False)
+
+    code, said = srjt("review", "export", folder, "--out", "clean.csv")
+    assert code == 0, said
+    assert "16 rows, 1 reviewed, 0 changed, 0 skipped; 3 of 4 verified labels changed." in said
+    assert "Not applied: 1 verified grade of the table" in said
+    rows = read(tmp_path / "clean.csv").set_index("image").loc[audit.ids]
+    corrected = [*others[:1], labels[1], *others[2:4], *labels[4:]]
+    assert rows["grade"].tolist() == corrected
+    assert rows["original_grade"].tolist() == labels
+    assert rows["decision"].tolist() == [*["verify"] * 4, "", "keep", *[""] * 10]
+    assert rows["reviewed_by"].tolist() == [*["bo"] * 4, "", "anna", *[""] * 10]
+    assert rows["reviewed_at"].iloc[5] == decided.at
+
+
+@pytest.mark.parametrize("written", ["absolute", "absolute in another folder", "backslashes"])
+def test_images_are_named_as_the_audit_read_them(
+    tmp_path: Path, srjt: Command, written: str
+) -> None:
+    """Ids are relative to --images, wherever the table is and however it writes the paths."""
+    folder = make_audit(tmp_path / "audit", images=16)
+    audit = read_audit(folder)
+    root = audit.table.parent
+    frame = read(audit.table)
+    table = tmp_path / "tables" / "labels.csv" if "folder" in written else audit.table
+    table.parent.mkdir(exist_ok=True)
+    if written == "backslashes":
+        frame["image"] = frame["image"].str.replace("/", "\\")
+    else:
+        frame["image"] = [str(root / name) for name in frame["image"]]
+    frame.to_csv(table, index=False)
+    edit_json(folder / "audit.json", table=str(table), read_with=["--images", str(root)])
+    other = (int(audit.labels[0]) + 1) % 4
+    Reviewer(folder, "anna")(0, "set", other)
+    code, said = srjt("review", "export", folder, "--out", "clean.csv")
+    assert code == 0, said
+    clean = read(tmp_path / "clean.csv")
+    assert clean["image"].tolist() == frame["image"].tolist()
+    changed = clean[clean["grade"] != clean["original_grade"]]
+    assert changed["grade"].tolist() == [audit.grades[other]]
+    assert changed["image"].item().replace("\\", "/").endswith(audit.ids[0])
+
+
 @pytest.mark.slow
 def test_what_is_refused(tmp_path: Path, srjt: Command) -> None:
     folder = make_audit(tmp_path / "audit", images=16)

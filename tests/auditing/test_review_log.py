@@ -304,6 +304,10 @@ def test_progress(audit_folder: Path) -> None:
     assert (progress.reviewed, progress.changed, progress.skipped, progress.beyond) == (2, 2, 1, 1)
     left = [1 - q for line, q in enumerate(audit.quality) if line not in (0, 1, 9)]
     assert progress.remaining_noise == pytest.approx(sum(left) / 16)
+    verified = [audit.ids[line] for line in (0, 2, 5)] + ["of another audit"]
+    mended = review_progress(audit, store.current, queue=5, verified=verified)
+    left = [1 - q for line, q in enumerate(audit.quality) if line not in (0, 1, 2, 5, 9)]
+    assert mended.remaining_noise == pytest.approx(sum(left) / 16)
     assert str(progress).startswith(
         "2 of 5 reviewed and 1 beyond, 2 changed, 1 skipped, estimated rem"
     )

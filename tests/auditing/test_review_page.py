@@ -227,6 +227,30 @@ def test_one_button_if_both_agree_and_a_true_filter_name(
     assert serious(tab) == []
 
 
+def test_where_nothing_is_suggested_there_is_no_place_for_it(
+    browser: Browser, folder: Path, serve: Any
+) -> None:
+    """The button that keeps the label is as high as the others, and no filter is of suggestions."""
+    keep = "document.querySelector('#keep').offsetHeight"
+    skip = "document.querySelector('#skip').offsetHeight"
+    seen = "document.querySelector('[name=suggested]').checkVisibility()"
+    audit = read_audit(folder)
+    agreeing = audit.ids[(audit.suggested == audit.labels).tolist().index(True)]
+    heights = []
+    for _ in range(2):
+        served = serve(folder)
+        tab = visit(browser.tab(), served.address)
+        tab.resize(1280, 900)
+        visit(tab, f"http://127.0.0.1:{served.port}/?scope=all&at={agreeing}")
+        tab.press("/")
+        heights.append((tab.js(keep) > tab.js(skip), tab.js(seen)))
+        scores = pd.read_csv(folder / "audit.csv", dtype=str)
+        scores["suggested"] = scores["suggested"].where(scores["suggested"] == scores["grade"], "")
+        scores.to_csv(folder / "audit.csv", index=False)
+    assert heights == [(True, True), (False, False)]
+    assert serious(tab) == []
+
+
 def test_the_address_keeps_the_filter(browser: Browser, folder: Path, serve: Any) -> None:
     audit = read_audit(folder)
     served = serve(folder)

@@ -10,15 +10,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from auditing.test_review_server import serving
 from fixtures.audit_folders import make_audit
+from fixtures.run_folders import edit_json
 from refusals import about, explained, refuses
 from srjt.auditing import verification
 from srjt.auditing.blind_readings import draw_sample
 from srjt.auditing.folder import AuditFolder, _Verified, read_audit
+from srjt.auditing.review_app import BlindSession
 from srjt.auditing.review_log import Answer, Decisions
 from srjt.auditing.scores import verified_summary
 from srjt.auditing.verification import (
     choose_plan,
+    labels_needed_for_looks,
     labels_needed_for_rate,
     next_look,
     read_plan,
@@ -195,6 +199,114 @@ def test_every_look_has_its_share_of_the_error_probability(audit: AuditFolder) -
         next_look(audit, answers, plan, within=0.0)
 
 
+def test_the_sample_grows_until_the_interval_is_short_enough(audit: AuditFolder) -> None:
+    """In one session: after the last label of a look, the next ones are shown if they are needed."""
+    plan = choose_plan(audit, at_random=False, begun=False)
+    with closing(Decisions(audit.folder / "decisions.sqlite")) as decisions:
+
+        def larger(within: float) -> list[int]:
+            look = next_look(audit, decisions.answers("verify"), plan, within=within)
+            return sample_lines(audit, look.next_size, plan) if look.next_size else []
+
+        wanted = 0.001
+        session = BlindSession(
+            audit=audit,
+            decisions=decisions,
+            reviewer="anna",
+            lines=sample_lines(audit, 50, plan),
+            larger=lambda: larger(wanted),
+        )
+        with serving(session) as client:
+            for position in range(50):
+                assert len(session.lines) == 50
+                body = {"position": position, "grade": int(audit.labels[session.lines[position]])}
+                status, said = client.post("/api/answer", body)
+                assert status == 200
+            assert said["images"] == len(session.lines) == 100
+            assert client.ask("/image/99")[0] == 200
+        assert session.lines == sample_lines(audit, 100, plan)
+        wanted = 0.4
+        for position in range(50, 100):
+            session.answer(position, 0)
+        assert len(session.lines) == 100  # short enough
+
+
+@pytest.mark.parametrize(
+    ("within", "command", "expected"),
+    [
+        ("0.1%", None, "Next: srjt review {folder} --no-open --within 0.1%"),
+        ("40 %", "srjt audit labels.csv --out audit", "Next: srjt audit labels.csv --out audit"),
+        ("0.4", "srjt audit 'a b.csv'", "Next: cd '/else where' && srjt audit 'a b.csv'"),
+    ],
+)
+def test_the_next_step_is_a_command(
+    audit: AuditFolder,
+    srjt: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    within: str,
+    command: str | None,
+    expected: str,
+) -> None:
+    plan = choose_plan(audit, at_random=False, begun=False)
+    lines = sample_lines(audit, 60, plan)
+    folder = audit.folder
+    answer(audit, lines[:49])
+    served = []
+
+    def serve(session: BlindSession, *given: Any, **more: Any) -> None:
+        served.append(session)
+        answer(audit, lines[49:])
+
+    monkeypatch.setattr("srjt.auditing.review_app.serve", serve)
+    original = (folder / "audit.json").read_text()
+    directory = "/else where" if "cd" in expected else str(Path.cwd())
+    edit_json(folder / "audit.json", command=command, directory=directory)
+    code, said = srjt("review", folder, "--no-open", "--within", within)
+    (folder / "audit.json").write_text(original)
+    assert code == 0, said
+    assert [len(session.lines) for session in served] == [50]
+    expected = expected.format(folder=folder)
+    assert said.rstrip().endswith(expected), said
+    assert said.count("95 % interval") == 1  # that of the look
+
+
+def test_a_sample_that_is_done_or_too_large(
+    audit: AuditFolder, srjt: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = choose_plan(audit, at_random=False, begun=False)
+    answer(audit, sample_lines(audit, 10, plan))
+    served = []
+    monkeypatch.setattr(
+        "srjt.auditing.review_app.serve", lambda *given, **more: served.append(given)
+    )
+    order = ("review", audit.folder, "--no-open", "--reviewer", "anna", "--sample")
+    _, said = srjt(*order, 8)
+    assert "You have answered all 8 labels already." in said
+    _, said = srjt(*order, 500)
+    assert "--sample is 500, and only 120 labels can be drawn" in said
+    assert [len(session.lines) for session, _ in served] == [8, 120]
+
+
+def test_the_need_is_that_of_the_asked_width(audit: AuditFolder) -> None:
+    plan = choose_plan(audit, at_random=False, begun=False)
+    for drawn in (plan, None):
+        look = next_look(audit, [], drawn, within=0.1)
+        needs = [
+            labels_needed_for_looks(audit, drawn, look, within=within)
+            for within in (0.3, 0.1, 0.001)
+        ]
+        assert all(
+            need.startswith("The interval is computed after 50, 100 and 120") for need in needs
+        )
+        assert "For ±30%, 50 labels" in needs[0]
+        assert "For ±0.1%, 120 labels" in needs[2]
+        assert len(set(needs)) == 3
+    answers = answer(audit, sample_lines(audit, 50, plan))
+    look = next_look(audit, answers, plan, within=0.001)
+    told = labels_needed_for_looks(audit, plan, look, within=0.001)
+    assert told == "For ±0.1%, 120 labels are expected to be needed."
+
+
 def test_labels_that_had_no_chance_are_refused(audit: AuditFolder) -> None:
     choose_plan(audit, at_random=False, begun=False)
     path = audit.folder / verification.FILE
@@ -252,6 +364,9 @@ def test_the_export_carries_the_probabilities_to_training(
         (["--at-random"], "missing_option at_random"),
         (["--within", "0.05", "--limit", "5"], "conflict sample"),
         (["--within", "0.9"], "out_of_bounds within"),
+        (["--within", "90%"], "out_of_bounds within"),
+        (["--within", "nan"], "out_of_bounds within"),
+        (["--within", "%"], "wrong_type within"),
     ],
 )
 def test_options_that_contradict_each_other(

@@ -3,12 +3,15 @@
 import json
 import re
 import shlex
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
+from srjt.auditing.folder import read_audit
+from srjt.auditing.review_log import Decisions
 from srjt.cli import SUMMARIES
 
 from .conftest import Srjt
@@ -91,12 +94,20 @@ def test_one_command_makes_the_page(
     assert Path("analysis/splits.csv").read_bytes() == sides
     table.to_csv(own, index=False)
 
-    # again: nothing is trained twice
+    # again: nothing is trained twice, and what was verified since is used
     weights = Path("analysis/model/weights.safetensors").stat().st_mtime_ns
+    facts = json.loads(Path("analysis/audit/audit.json").read_text())
+    assert facts["command"].startswith("srjt analyse ")
+    audited = read_audit(Path("analysis/audit"))
+    with closing(Decisions(Path("analysis/audit/decisions.sqlite"))) as decisions:
+        grade = audited.grades[audited.labels[3]]
+        decisions.add_answer(audited.ids[3], purpose="verify", reviewer="anna", grade=grade)
     code, out, _ = command("analyse", own, *TINY, "--method", "sord")
     assert code == 0
     assert "is already finished" in out
     assert Path("analysis/model/weights.safetensors").stat().st_mtime_ns == weights
+    summary = json.loads(Path("analysis/audit/summary.json").read_text())
+    assert summary["verified"]["labels"] == 1
 
 
 @pytest.mark.slow

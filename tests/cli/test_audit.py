@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import textwrap
 from collections.abc import Callable
 from dataclasses import replace
@@ -103,9 +105,12 @@ def test_the_same_command_uses_what_was_verified(
     order = ["audit", labelled, "--out", tmp_path / "audit", "--folds", "2", *SMALL]
     said = command.prints(*order)
     summary = json.loads((tmp_path / "audit" / "summary.json").read_text())
-    assert (
-        f"To know the rate within ±5%, verify {summary['verify_more']} labels: srjt review" in said
-    )
+    sample = f"srjt review {tmp_path / 'audit'} --sample {summary['verify_more']}"
+    told = " ".join(said.split())
+    assert f"give their grades in a column verified_grade: {sample}." in told
+    assert told.endswith(f"Next: {sample}")  # one next step while the rate is not known
+    facts = json.loads((tmp_path / "audit" / "audit.json").read_text())
+    assert shlex.split(facts["command"]) == ["srjt", *map(str, order)]
     assert summary["verify_random"] is None  # networks that have learnt nothing save nothing
     audit, decisions = (
         read_audit(tmp_path / "audit"),
@@ -125,11 +130,12 @@ def test_the_same_command_uses_what_was_verified(
     ).set_index("id")
     known = scores.loc[sample]
     errors = int((known["grade"] != known["true_grade"]).sum())
-    assert f"wrong of 40 verified labels {errors} (" in " ".join(said.split())
+    told = " ".join(said.split())
+    assert f"verified labels 40 wrong: {errors} " in told
     assert (
         known["quality"].astype(float).tolist() == (known["grade"] == known["true_grade"]).tolist()
     )
-    assert "more labels: srjt review" in " ".join(said.split())
+    assert re.search(r"verify \d+ more labels \(\d+ in all\), or give .*: srjt review", told)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from srjt.auditing.review_app import BlindSession
+from srjt.auditing.review_app import BlindSession, ReviewSession
 from srjt.cli import study
 from srjt.data.synthetic import generate
 
@@ -142,9 +142,14 @@ def test_next_steps_of_a_training_and_an_audit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     served = []
-    monkeypatch.setattr(
-        "srjt.auditing.review_app.serve", lambda session, server, started: served.append(session)
-    )
+
+    def serve(session: ReviewSession | BlindSession, server: object, started: object) -> None:
+        served.append(type(session))
+        if isinstance(session, BlindSession) and served.count(BlindSession) > 1:
+            for position, line in enumerate(session.lines):
+                session.answer(position, int(session.audit.labels[line]))
+
+    monkeypatch.setattr("srjt.auditing.review_app.serve", serve)
     monkeypatch.setattr("srjt.auditing.review_app.open_browser", lambda server: None)
     code, out, _ = command(
         "train", labelled, "--fold", "0", "--out", "first", "--method", "standard", *TINY
@@ -153,11 +158,14 @@ def test_next_steps_of_a_training_and_an_audit(
         assert command(*words)[0] == 0, words
     code, out, err = command("audit", labelled, "--out", "audit", "--folds", "3", *TINY)
     assert code == 0, err
-    for words in next_steps(out):
-        code, after, err = command(*words)
+    steps = []
+    while (words := next_steps(out)[0])[:2] != ["review", "export"]:
+        steps.append(words[0])
+        code, out, err = command(*words)
         assert code == 0, (words, err)
-    assert len(served) == 1
-    (words,) = next_steps(after)
+    # the first time nobody verifies a label; then the rate is known
+    assert steps == ["review", "review", "audit", "review"]
+    assert served == [BlindSession, BlindSession, ReviewSession]
     assert words == ["review", "export", "audit", "--out", "labels_clean.csv"]
     code, out, err = command(*words)  # although nobody has decided anything
     assert code == 0, err

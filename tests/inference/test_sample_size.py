@@ -295,3 +295,24 @@ def test_the_page_of_a_run(run: Trained) -> None:
     assert shown.title == f"{found.patients} patients give the mean absolute error within ± 0.1"
     assert found.to_dict()["table"][2]["patients"] == found.patients
     assert math.isclose(found.to_dict()["readings"][0]["wrong"], 0.1)
+
+
+@pytest.mark.parametrize(
+    ("metric", "each", "columns", "key"),
+    [
+        ("noise-rate", 1.0, ["labels"], ("labels", "")),
+        ("noise-rate", 3.0, ["patients", "labels"], ("labels", "3 of each patient")),
+        ("mae", 1.0, ["patients", "images"], ("images", "1 of each patient")),
+    ],
+)
+def test_labels_are_not_called_patients(
+    metric: Any, each: float, columns: list[str], key: tuple[str, str]
+) -> None:
+    planned = plan(metric=metric, value=0.3, images_per_patient=each)
+    page = srjt.report(planned)
+    [table] = [table for section in page.sections for table in section.tables]
+    assert [column.label for column in table.columns] == ["± half-width", *columns]
+    _, number = page.key_numbers
+    assert (number.label, number.compared) == key
+    assert number.value == f"{planned.images:,}"
+    assert ("labels" in repr(planned)) == (metric == "noise-rate")

@@ -23,7 +23,7 @@ def estimate(undetermined: Undetermined | None, basis: Basis | None) -> NoiseEst
     [
         ({"kind": "few_labels", "grade": 3, "labels": 1}, "only 1 label is of grade 3: too few"),
         ({"kind": "few_labels", "grade": 0, "labels": 2}, "only 2 labels are of grade 0"),
-        ({"kind": "indistinct", "grade": 2, "labels": 1200}, "grade 2 (1,200 labels) from others"),
+        ({"kind": "indistinct", "grade": 2, "labels": 1200}, "grade 2, which 1,200 labels have"),
         ({"kind": "few_verified", "labels": 1}, "only 1 label is verified"),
         ({"kind": "few_verified", "labels": 6}, "only 6 labels are verified"),
     ],
@@ -40,7 +40,7 @@ def test_every_fact_has_words() -> None:
         assert clause
         assert not clause.endswith(".")
     for form in FORMS:
-        assert Basis(kind="labels", form=form).sentence.count(". ") == 0
+        assert Basis(kind="labels", form=form).sentence.count("networks repeat") == 1
     lowered, raised = (Basis(kind="labels", form=form).sentence for form in ("lowered", "raised"))
     assert "too low" in lowered
     assert "too high" in raised

@@ -31,10 +31,16 @@ def write_folder(
     features: bool = False,
     truth: bool = False,
     learnt: bool = True,
+    verified: bool = False,
     **estimate: Any,
 ) -> Path:
     make_audit_folder(folder, images=images, size=32, table=False)
     scores = pd.read_csv(folder / "audit.csv")
+    if verified:
+        wrong = scores["suggested"] != scores["grade"]
+        scores["verified_grade"] = scores["suggested"].where(scores.index % 2 == 0, "")
+        scores["quality"] = scores["quality"].mask(scores.index % 2 == 0, 1.0 - wrong)
+        scores["verified_probability"] = 0.5
     if not patients:
         scores = scores.drop(columns="patient")
     if features:
@@ -49,6 +55,8 @@ def write_folder(
     facts["features"] = features
     (folder / "audit.json").write_text(json.dumps(facts))
     noise = replace(counted(found.labels, found.probabilities, **estimate), learnt=learnt)
+    if verified:
+        noise = replace(noise, verified_shares=((0.25, 0.1, 0.5),) * 4)
     summary = summarise(scores.astype({"grade": str}), noise, grades=found.grades)
     (folder / "summary.json").write_text(json.dumps(summary))
     return folder
@@ -63,6 +71,50 @@ def test_a_label_that_is_the_most_probable_grade_has_no_arrow(
     arrows = ["→" in tile.title for tile in section.tiles]
     assert arrows == (found.suggested != found.labels).tolist()
     assert [tile.text for tile in section.tiles] == found.ids
+
+
+def test_without_a_suggestion_there_is_no_filter_of_suggestions(
+    make_audit_folder: Callable[..., Path], tmp_path: Path
+) -> None:
+    for suggests in (True, False):
+        folder = write_folder(tmp_path / f"audit {suggests}", make_audit_folder)
+        if not suggests:
+            scores = pd.read_csv(folder / "audit.csv")
+            same = scores["suggested"] == scores["grade"]
+            scores.assign(suggested=scores["suggested"].where(same, "")).to_csv(
+                folder / "audit.csv", index=False
+            )
+        tiles = [tile for section in audit_page(folder).sections for tile in section.tiles]
+        assert any("suggested" in tile.keys for tile in tiles) == suggests
+
+
+def test_one_rate_has_one_interval(
+    make_audit_folder: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all labels, and of each grade: not that of the verified labels alone beside that of all
+    evidence. Verified labels are known, so they are in no histogram of doubt."""
+    drawn = []
+    monkeypatch.setattr(
+        "srjt.reports.pages.audit._histogram", lambda quality: drawn.append(len(quality))
+    )
+    folder = write_folder(tmp_path / "audit", make_audit_folder, images=20, verified=True)
+    facts = json.loads((folder / "summary.json").read_text())
+    assert facts["verified"]["by_doubt"]
+    page = audit_page(folder)
+    numbers = {number.label: number for number in page.key_numbers}
+    assert [number.label for number in page.key_numbers if number.interval] == ["wrong labels"]
+    sample = numbers["verified labels"]
+    assert (sample.value, sample.interval) == ("10", "")
+    assert f"wrong: {facts['verified']['wrong']};" in sample.compared
+    tables = {table.slug: table for section in page.sections for table in section.tables}
+    assert "rates-verified" not in tables
+    table = tables["rates-grade"]
+    place = [column.label for column in table.columns].index("error rate")
+    known = {row["grade"] for row in facts["verified"]["grades"]}
+    for row in table.rows:
+        assert ("25" in row.cells[place].text) == (row.cells[0].text in known), row
+    assert known
+    assert drawn == [10]
 
 
 def test_the_command_works_from_any_folder_name(

@@ -64,7 +64,9 @@ def test_the_page_of_an_audit_is_true(
         monkeypatch.setattr(f"srjt.reports.pages.audit.{place}", lambda *args, **kwargs: None)
     folder = folder_of(case, tmp_path / "audit", make_audit_folder)
     audit = read_audit(folder)
-    facts = audit_page.audit_facts(read_facts(folder), read_summary(folder), folder)
+    facts = audit_page.audit_facts(
+        read_facts(folder), read_summary(folder), folder, images=not features
+    )
     another = int((audit.suggested != audit.labels).sum())
     expected = {
         "judged": learnt,
@@ -91,6 +93,9 @@ def test_the_page_of_an_audit_is_true(
     assert (page.title, page.lead) == audit_page.verdict_of(facts)
     assert page.warnings == list(audit_page.warnings_of(facts))
     assert page.remarks == list(audit_page.remarks_of(facts))
+    assert any("srjt review" in text for text in page.warnings) == (
+        bool(facts.verify) and not features
+    )
     arrows = learnt and not features
     legend = "A → B means label A, suggested grade B."
     if identifiable:
@@ -139,7 +144,8 @@ def test_every_rule_is_needed(make_audit_folder: Callable[..., Path], tmp_path: 
     every = []
     for number, case in enumerate(CASES):
         folder = folder_of(case, tmp_path / str(number), make_audit_folder)
-        every.append(audit_page.audit_facts(read_facts(folder), read_summary(folder), folder))
+        told = read_facts(folder), read_summary(folder), folder
+        every.append(audit_page.audit_facts(*told, images=not case[1]))
     every.append(
         replace(
             every[0], suggested=3, several=True, learnt=False, identifiable=True, readings_wrong=0.1
@@ -149,4 +155,4 @@ def test_every_rule_is_needed(make_audit_folder: Callable[..., Path], tmp_path: 
     every.append(replace(every[0], verify="56 labels", random=100))
     for function in (audit_page.verdict_of, audit_page.suggestion_of, audit_page.warnings_of):
         assert idle_sentences(function, every) == []
-    assert len(idle_sentences(audit_page.remarks_of, every)) == 2  # are always made
+    assert len(idle_sentences(audit_page.remarks_of, every)) == 1  # is always made

@@ -229,12 +229,15 @@ class LabelFile:
     read_options : tuple of str
         The command-line options with which ``table`` was read, for the command that ``srjt review
         export`` prints.
+    command : str, optional
+        The command that audits, which ``srjt review`` prints as the next step.
     """
 
     source: str = ""
     table: Path | None = None
     column: str = "grade"
     read_options: tuple[str, ...] = ()
+    command: str | None = None
 
 
 def with_noise_rate(config: TrainConfig) -> TrainConfig:
@@ -379,6 +382,8 @@ def _facts(
         "read_with": list(labels.read_options),
         "features": samples.are_features,
         "table": labels.table and str(Path(labels.table).absolute()),
+        "command": labels.command,
+        "directory": labels.command and os.getcwd(),
     }
 
 

@@ -8,6 +8,7 @@ import itertools
 import operator
 import os
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from srjt.auditing.folder import AuditFolder
-from srjt.auditing.review_log import CurrentDecisions, LogEntry
+from srjt.auditing.review_log import Answer, CurrentDecisions, LogEntry
 from srjt.data.grades import grade_values, positions
 from srjt.data.manifest import neutralise_formula, warn_about_formulas
 from srjt.data.options import picked, without_none
@@ -25,23 +26,31 @@ from srjt.errors import SrjtError, count_of
 from srjt.files import as_csv, exists_already, write_output
 from srjt.ordinal.metrics import METRICS
 
+VERIFY = "verify"  # what the column decision says of a verified grade
+
 
 def corrected_table(
-    audit: AuditFolder, current: CurrentDecisions
+    audit: AuditFolder, current: CurrentDecisions, verified: Mapping[str, Answer]
 ) -> tuple[pd.DataFrame, list[str], str]:
     """The audited table, or the audit's samples in the order of their ids if there is no table;
     notes; and how many are reviewed.
 
-    The grade column holds the decided grades; the last decision about a sample counts. Four columns
-    are added: original_grade and, for reviewed samples, reviewed_by, reviewed_at (UTC) and
-    decision.
+    verified: the grades that were given without seeing the label, by id. The grade column holds the
+    decided and the verified grades; the last one of a sample counts. Four columns are added:
+    original_grade and, for these samples, reviewed_by, reviewed_at (UTC) and decision ("verify" for
+    a verified grade).
     """
     table, lines, column, notes = _audited_table(audit)
-    decisions = {entry.id: entry for entry in current.all()}
+    decisions: dict[str, LogEntry | Answer] = {entry.id: entry for entry in current.all()}
     if unknown := decisions.keys() - audit.line_of.keys():
         notes.append(
             f"Decisions left out: {len(unknown):,}; this audit has no sample {min(unknown)}."
         )
+    for name, answer in verified.items():
+        before = decisions.get(name)
+        skipped = isinstance(before, LogEntry) and before.action == "skip"
+        if answer.grade in audit.grades and (before is None or skipped or before.at < answer.at):
+            decisions[name] = answer
     original = table[column].tolist()
     spellings = _grade_spellings(audit, original, lines)
     grades = list(original)
@@ -56,17 +65,18 @@ def corrected_table(
         if line is None or audit.ids[line] not in decisions:
             continue
         decision = decisions[audit.ids[line]]
-        if decision.to_grade not in audit.grades:
+        grade = decision.to_grade if isinstance(decision, LogEntry) else decision.grade
+        if grade is None or grade not in audit.grades:
             raise SrjtError(
-                f"The decision about {decision.id} has the grade {decision.to_grade!r}, which is"
+                f"The decision about {decision.id} has the grade {grade!r}, which is"
                 " not a grade of this audit: decide it again in srjt review.",
                 code="unknown_grade",
             )
-        if decision.to_grade != audit.grades[audit.labels[line]]:
-            grades[row] = spellings[decision.to_grade]
+        if grade != audit.grades[audit.labels[line]]:
+            grades[row] = spellings[grade]
         added["reviewed_by"][row] = decision.reviewer
         added["reviewed_at"][row] = decision.at
-        added["decision"][row] = decision.action
+        added["decision"][row] = decision.action if isinstance(decision, LogEntry) else VERIFY
     corrected = table.assign(**{column: grades})
     for name, values in added.items():
         # a second review of an exported table keeps the columns of the first
@@ -76,11 +86,28 @@ def corrected_table(
                 break
             unused = f"{name}_{number}"
         corrected[unused] = list(map(neutralise_formula, values))
-    changed = sum(map(operator.ne, grades, original))
-    decided = len(lines) - added["decision"].count("")
-    skipped = added["decision"].count("skip")
-    counted = f"{decided - skipped:,} reviewed, {changed:,} changed, {skipped:,} skipped"
-    return corrected, notes, counted
+    wrong = np.flatnonzero((audit.verified >= 0) & (audit.verified != audit.labels))
+    if left := sum(audit.ids[line] not in decisions for line in wrong):
+        notes.append(
+            f"Not applied: {count_of(left, 'verified grade')} of the table that differ from the"
+            " label. Estimating the noise rate needs these labels as they are."
+        )
+    return corrected, notes, _counted(added["decision"], list(map(operator.ne, grades, original)))
+
+
+def _counted(decisions: Sequence[str], changed: Sequence[bool]) -> str:
+    """How many labels are reviewed and verified, and how many of them are changed."""
+    corrected = Counter(itertools.compress(decisions, changed))
+    counts = Counter(filter(None, decisions))
+    checked = counts.pop(VERIFY, 0)
+    corrected_by_sample = corrected.pop(VERIFY, 0)
+    text = (
+        f"{counts.total() - counts['skip']:,} reviewed, {corrected.total():,} changed,"
+        f" {counts['skip']:,} skipped"
+    )
+    if checked:
+        text += f"; {corrected_by_sample:,} of {count_of(checked, 'verified label')} changed"
+    return text
 
 
 def verified_table(
@@ -134,9 +161,8 @@ def training_command(audit: AuditFolder, out: Path, *, columns: Iterable[str] = 
     columns: of the table. Without a split of its own it is trained with a fold: the same patients
     as before, because folds do not depend on labels.
     """
-    read_with = audit.facts.read_with
     audited = audit.facts.source
-    options = dict(zip(read_with[::2], read_with[1::2], strict=False))
+    options = _read_options(audit)
     if options.get("--images") == str(out.parent.absolute()):
         del options["--images"]
     source = [str(out)]
@@ -254,17 +280,31 @@ def _read_original(
 
 def _match_rows(audit: AuditFolder, frame: pd.DataFrame, path: Path) -> list[int | None]:
     """The line of each row, by the column that holds the audit's ids: an id column, or the names of
-    the images."""
-    conversions: list[Callable[[str], str]] = [str, partial(relative_name, root=path.parent)]
+    the images, relative to the folder that they were read from."""
+    folders = [path.parent]
+    if (images := _read_options(audit).get("--images")) is not None:
+        folders.insert(0, Path(images))
+    conversions: list[Callable[[str], str]] = [str]
+    conversions += [partial(relative_name, root=folder) for folder in folders]
+    most: set[int | None] = set()
     for column, to_id in itertools.product(frame.columns, conversions):
         lines = [audit.line_of.get(to_id(cell)) for cell in frame[column]]
-        if len(set(lines) - {None}) == len(audit):
+        found = set(lines) - {None}
+        if len(found) == len(audit):
             return lines
+        most = max(most, found, key=len)
+    missing = next(name for line, name in enumerate(audit.ids) if line not in most)
     raise SrjtError(
-        f"No column of {path} contains the ids of all audited samples: it has changed since the"
-        " audit. Restore the audited table.",
+        f"No column of {path} contains the ids of all audited samples: {missing!r} is missing."
+        " Restore the audited table.",
         code="data_changed",
     )
+
+
+def _read_options(audit: AuditFolder) -> dict[str, str]:
+    """The options that the audited table was read with."""
+    words = audit.facts.read_with
+    return dict(zip(words[::2], words[1::2], strict=False))
 
 
 def _grade_spellings(

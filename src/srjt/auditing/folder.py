@@ -218,6 +218,8 @@ class AuditFile(BaseModel, extra="allow"):
     read_with: list[str]
     features: bool
     table: str | None
+    command: str | None = None  # that audits, as it was typed
+    directory: str | None = None  # where it was typed
 
 
 class _Rate(BaseModel, extra="allow"):

@@ -326,13 +326,16 @@ class ReviewSession:
         line_of = self.audit.line_of
         changes = []
         with self.decisions.lock:
+            progress = review_progress(
+                self.audit, current, queue=self.queue, verified=self.decisions.verified()
+            )
             for name, seen in current.last_revision.items():
                 if seen > since and name in line_of:
                     decision = self.decision_json(current.get(name))
                     changes.append({"line": line_of[name], "seen": seen, "decision": decision})
             return {
                 "revision": current.revision,
-                "progress": asdict(review_progress(self.audit, current, queue=self.queue)),
+                "progress": asdict(progress),
                 "changes": changes,
             }
 
@@ -534,9 +537,12 @@ class BlindSession:
     audit: Source
     decisions: Decisions
     reviewer: str
-    lines: Sequence[int]  # the sample, or this reviewer's part of the worklist
+    lines: list[int]  # the sample, or this reviewer's part of the worklist
     purpose: Purpose = "verify"
     hidden: frozenset[tuple[str, str]] = frozenset()  # (id, second) of answers before these
+    # the lines of a larger sample, which begins with this one, if more are needed when all have an
+    # answer
+    larger: Callable[[], Sequence[int]] | None = None
     files: ClassVar = ("sample.html", "sample.js", *SHARED_FILES)
     noun: ClassVar = "answer"
 
@@ -560,6 +566,9 @@ class BlindSession:
             reviewer=self.reviewer,
             grade=None if grade == CANNOT_TELL else self.audit.grades[grade],
         )
+        if self.larger is not None and None not in self.answers():
+            with self.decisions.lock:
+                self.lines.extend(self.larger()[len(self.lines) :])
 
     def routes(self) -> list[Route]:
         """What the page asks for."""
@@ -580,7 +589,7 @@ class BlindSession:
             position = _integer(body, "position", 0, len(self.lines) - 1)
             grade = _integer(body, "grade", CANNOT_TELL, len(grades) - 1)
             self.answer(position, grade)
-            return JSONResponse({"position": position, "grade": grade})
+            return JSONResponse({"position": position, "grade": grade, "images": len(self.lines)})
 
         return [
             Route("/image/{position}", image),

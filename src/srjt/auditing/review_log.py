@@ -237,6 +237,11 @@ class Decisions:
                 answers.append(answer)
         return answers
 
+    def verified(self) -> dict[str, Answer]:
+        """The last answer about each sample that was verified, by id; none that has no grade."""
+        last = {answer.id: answer for answer in self.answers("verify")}
+        return {name: answer for name, answer in last.items() if answer.grade is not None}
+
     def close(self) -> None:
         with self.lock:
             self._connection.close()
@@ -404,8 +409,8 @@ class Progress:
     skipped: int = 0  # of the queue
     beyond: int = 0  # reviewed outside the queue
     changed: int = 0  # labels that now differ from the given ones, in the queue or not
-    # expected proportion of wrong labels: Σ (1 − quality) over those not reviewed, / N; None: it is
-    # not known
+    # expected proportion of wrong labels: Σ (1 − quality) over those neither reviewed nor verified
+    # here, / N; None: it is not known
     remaining_noise: float | None = None
 
     def __str__(self) -> str:
@@ -420,10 +425,13 @@ class Progress:
         return text
 
 
-def review_progress(audit: AuditFolder, current: CurrentDecisions, *, queue: int) -> Progress:
-    """A reviewed label counts as right, a skipped one as before."""
+def review_progress(
+    audit: AuditFolder, current: CurrentDecisions, *, queue: int, verified: Iterable[str] = ()
+) -> Progress:
+    """A reviewed label counts as right, a skipped one as before. verified: ids of the labels that
+    are verified here; the corrected table has their true grades."""
     counts = {"reviewed": 0, "skipped": 0, "beyond": 0, "changed": 0}
-    doubt = float((1 - audit.quality).sum())
+    mended = {audit.line_of[name] for name in verified if name in audit.line_of}
     for decision in current.all():
         line = audit.line_of.get(decision.id)
         if line is None:  # from an earlier audit of other samples
@@ -433,7 +441,10 @@ def review_progress(audit: AuditFolder, current: CurrentDecisions, *, queue: int
             continue
         counts["reviewed" if line < queue else "beyond"] += 1
         counts["changed"] += decision.to_grade != audit.grades[audit.labels[line]]
-        doubt -= 1 - float(audit.quality[line])
-    known = audit.facts.judged and audit.determined
-    remaining = max(0.0, doubt / len(audit)) if known else None
+        mended.add(line)
+    remaining = None
+    if audit.facts.judged and audit.determined:
+        doubt = 1 - audit.quality
+        doubt[list(mended)] = 0.0
+        remaining = float(doubt.mean())
     return Progress(queue=queue, remaining_noise=remaining, **counts)

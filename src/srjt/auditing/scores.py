@@ -151,8 +151,8 @@ NOTICES: list[tuple[Callable[[Mapping[str, Any]], bool], str]] = [  # the first 
     ),
     (
         lambda s: True,
-        "The networks give {networks[accuracy]:.0%} of the labels (always the most frequent: "
-        "{networks[naive_accuracy]:.0%}).",
+        "The networks agree with {networks[accuracy]:.0%} of the labels; always giving the most"
+        " frequent grade would agree with {networks[naive_accuracy]:.0%}.",
     ),
 ]
 

@@ -14,6 +14,7 @@ probability of 5 % (Bonferroni): the intervals of all looks hold together with 9
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,9 +37,9 @@ from srjt.data.manifest import Manifest
 from srjt.data.options import picked
 from srjt.errors import Option, SrjtError, count_of
 from srjt.files import as_csv, check_regular_file, write_atomically
-from srjt.noise.drawing import Drawing, draw_by_doubt
+from srjt.noise.drawing import Drawing, draw_by_doubt, labels_needed
 from srjt.noise.matrices import Floats, Ints
-from srjt.noise.verified import Share, Verified, verified_share
+from srjt.noise.verified import Share, Verified, labels_to_verify, verified_share
 from srjt.ordinal import patient_codes
 
 FILE = "verification.csv"
@@ -265,6 +266,16 @@ class Look:
     next_size: int | None  # None: no look is left
 
 
+def planned_looks(audit: AuditFolder, plan: Plan | None) -> list[int]:
+    """The numbers of verified labels after which the interval is computed."""
+    return sorted({min(size, labels_to_draw(audit, plan)) for size in LOOKS})
+
+
+def labels_to_draw(audit: AuditFolder, plan: Plan | None) -> int:
+    """How many labels can be drawn."""
+    return len(audit) if plan is None else len(plan.ids)
+
+
 def next_look(
     audit: AuditFolder, answers: Sequence[Answer], plan: Plan | None, *, within: float
 ) -> Look:
@@ -273,11 +284,11 @@ def next_look(
     if not 0.0 < within < 0.5:
         raise SrjtError(
             Option("within"),
-            f" is the half-width of an interval, between 0 and 0.5, such as 0.05; got {within:g}.",
+            " is the half-width of an interval, between 0 and 0.5, such as 0.05 or 5%; got"
+            f" {within:g}.",
             code="out_of_bounds",
         )
-    labels = len(audit) if plan is None else len(plan.ids)
-    looks = sorted({min(size, labels) for size in LOOKS})
+    looks = planned_looks(audit, plan)
     answered = {answer.id for answer in answers}
     last = Look(size=0, share=None, reached=False, next_size=looks[0])
     for number, size in enumerate(looks):
@@ -311,6 +322,31 @@ def labels_needed_for_rate(audit: AuditFolder) -> str:
         )
     labels = count_of(more, "more label" if summary.get("verified") else "label")
     return f"To know the rate within ±{WITHIN:.0%}, about {labels} are needed."
+
+
+def labels_needed_for_looks(
+    audit: AuditFolder, plan: Plan | None, look: Look, *, within: float
+) -> str:
+    """At which look the interval is expected to be short enough. look: the last one."""
+    looks = planned_looks(audit, plan)
+    confidence = 1.0 - 0.05 / len(looks)
+    rate = 0.5  # the rate that needs most
+    if look.share is not None:
+        rate = look.share.rate
+    elif audit.determined:
+        rate = float(1.0 - audit.quality.mean())
+    if plan is None:
+        infinite = labels_to_verify(rate, within=within, confidence=confidence)
+        needed = math.ceil(infinite / (1.0 + infinite / len(audit)))
+    else:
+        needed = labels_needed(plan.doubt, within=within, rate=rate, confidence=confidence)
+    enough = next((f"{size:,}" for size in looks if size >= needed), f"more than {looks[-1]:,}")
+    expected = f"For ±{100.0 * within:g}%, {enough} labels are expected to be needed."
+    if look.share is not None:
+        return expected
+    *some, last = map(str, looks)
+    sizes = f"{', '.join(some)} and {last}" if some else last
+    return f"The interval is computed after {sizes} labels. {expected}"
 
 
 def more_of_patients(summary: Mapping[str, Any]) -> str:

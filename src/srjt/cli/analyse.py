@@ -72,7 +72,8 @@ def analyse(
     audited = None
     if inspection.graded:
         keep_options(inspection, data.on_bad_image)
-        audited = label_file(inspection.manifest, replace(data, **inspection.options))
+        read = replace(data, **inspection.options)
+        audited = label_file(inspection.manifest, read, command=typed_command("analyse"))
     done = analyse(
         inspection,
         out=out,

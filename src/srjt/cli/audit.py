@@ -16,6 +16,7 @@ from srjt.cli import (
     print_line,
     say,
     show,
+    typed_command,
 )
 from srjt.cli.options import Fields, option
 from srjt.errors import SrjtError
@@ -81,7 +82,7 @@ def audit(
     from srjt.auditing.audit import DEFAULTS, audit, with_noise_rate
     from srjt.auditing.verification import with_verified_sample
     from srjt.reports.page import write_page
-    from srjt.reports.pages.audit import audit_page
+    from srjt.reports.pages.audit import audit_page, labels_to_verify_first
     from srjt.training.noise_rate import check_settings
     from srjt.training.reporters import reporter_for
 
@@ -116,7 +117,7 @@ def audit(
             reporter=OptionsReporter(reporter),
             jobs="auto" if jobs == "auto" else int(jobs),
             on_bad_image=data.bad_images,
-            labels=label_file(reading, data),
+            labels=label_file(reading, data, command=typed_command("audit")),
             grade_names=grade_names,
         )
         page = audit_page(out)
@@ -127,14 +128,20 @@ def audit(
     show(page)
     print_line(f"Report: {out / 'audit.html'}")
     if any(done.scores["image"]):
-        say(f"Next: srjt review {shlex.quote(str(out))}")
+        command = f"srjt review {shlex.quote(str(out))}"
+        if size := labels_to_verify_first(done.summary):
+            command += f" --sample {size}"
+        print_line(f"Next: {command}")
     else:
         rows = out / "audit.csv"
         say(f"Next: check the labels in the first rows of {rows}, and correct your table.")
 
 
-def label_file(reading: srjt.data.Manifest, data: options.Source) -> LabelFile:
-    """What an audit should know of the file of labels, for ``srjt review export``."""
+def label_file(
+    reading: srjt.data.Manifest, data: options.Source, *, command: str | None
+) -> LabelFile:
+    """What an audit should know of the file of labels, for ``srjt review``. command: that is
+    running."""
     from srjt.auditing.audit import LabelFile
 
     table: Path | None = None
@@ -146,7 +153,13 @@ def label_file(reading: srjt.data.Manifest, data: options.Source) -> LabelFile:
     if reading.report.kind == "table":
         root = reading.root.absolute()
     words = options.as_words({**data.reading_options, "images": root, "labels": None})
-    return LabelFile(source=str(data.source), table=table, column=column, read_options=tuple(words))
+    return LabelFile(
+        source=str(data.source),
+        table=table,
+        column=column,
+        read_options=tuple(words),
+        command=command,
+    )
 
 
 def _table(reading: srjt.data.Manifest, data: options.Source) -> tuple[Path | None, str]:

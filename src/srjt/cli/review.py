@@ -21,6 +21,7 @@ from srjt.cli import (
     options,
     print_line,
     say,
+    typed_command,
 )
 from srjt.cli.options import argument, option
 from srjt.errors import SrjtError, count_of
@@ -67,10 +68,10 @@ def run(
         metavar="N",
         min=1,
     ),
-    within: float | None = option(
+    within: str | None = option(
         None,
         "Verify labels until the interval of the noise rate has at most this half-width, such as"
-        " 0.05.",
+        " 0.05 or 5%.",
         metavar="SHARE",
     ),
     at_random: bool = option(
@@ -107,10 +108,11 @@ def run(
     of_readers = (folder / "readers.json").exists() and not (folder / "audit.json").exists()
     if worklist is None and of_readers and (folder / "worklist.csv").exists():
         worklist = folder / "worklist.csv"
+    half_width = _share_of(within)
     verifying = sample is not None or within is not None
     _check_kinds(
         sample,
-        within,
+        half_width,
         restricted=limit is not None or alone,
         at_random=at_random,
         worklist=worklist,
@@ -134,7 +136,7 @@ def run(
             hidden = hidden_answers(worklist, source, reviewer=name)
             _read_worklist(log, lines, hidden, folder=folder, where=where, open_=open_)
         elif verifying:
-            _verify(log, sample, within=within, at_random=at_random, where=where, open_=open_)
+            _verify(log, sample, within=half_width, at_random=at_random, where=where, open_=open_)
         else:
             _review(log, limit, folder=folder, where=where, open_=open_)
 
@@ -217,12 +219,22 @@ def _review(
     decisions = log["decisions"]
     name = log["reviewer"]
     queue = source.expected_wrong if limit is None else min(limit, len(source))
+    if limit is None and source.facts.judged:
+        about = "As many are expected to be wrong"
+        if not source.determined:
+            about = "How many are wrong is not known"
+        say(
+            f"The page begins with the {queue:,} most doubtful labels. {about}; --limit N begins"
+            " with another number."
+        )
     first_revision = decisions.current.revision
     _serve(ReviewSession(**log, queue=queue), f"Review as {name}", listen(**where), open_=open_)
     decisions.refresh()
     by_me = decisions.current.by_reviewer(name)
     made = sum(entry.revision > first_revision for entry in by_me)
-    progress = review_progress(source, decisions.current, queue=queue)
+    progress = review_progress(
+        source, decisions.current, queue=queue, verified=decisions.verified()
+    )
     say(f"\n{progress}; {made:,} decided in this session.")
     print_line(f"Next: srjt review export {shlex.quote(str(folder))} --out labels_clean.csv")
 
@@ -257,7 +269,9 @@ def _verify(
     from srjt.auditing.review_app import BlindSession, listen
     from srjt.auditing.verification import (
         choose_plan,
+        labels_needed_for_looks,
         labels_needed_for_rate,
+        labels_to_draw,
         next_look,
         sample_lines,
         verified_so_far,
@@ -267,48 +281,103 @@ def _verify(
     decisions = log["decisions"]
     answers = decisions.answers("verify")
     plan = choose_plan(source, at_random=at_random, begun=bool(answers))
+    larger = None
     size = sample
     if within is not None:
+        half_width = within
+
+        def larger() -> list[int]:
+            look = next_look(source, decisions.answers("verify"), plan, within=half_width)
+            return sample_lines(source, look.next_size, plan) if look.next_size else []
+
         look = next_look(source, answers, plan, within=within)
         size = look.next_size
         if look.share is not None:
             say(_looked(look, within))
-    if size is None:
-        return
-    lines = sample_lines(source, size, plan)
-    if needed := labels_needed_for_rate(source):
+        if size is None:
+            _tell_next(source, again="")
+            return
+        needed = labels_needed_for_looks(source, plan, look, within=within)
+    else:
+        needed = labels_needed_for_rate(source)
+    assert size is not None
+    if size > (there := labels_to_draw(source, plan)):
+        say(f"--sample is {size:,}, and only {count_of(there, 'label')} can be drawn: all of them.")
+    session = BlindSession(**log, lines=sample_lines(source, size, plan), larger=larger)
+    if needed:
         say(needed)
+    labels = count_of(len(session.lines), "label")
     drawn = "at random" if plan is None else "by doubt"
-    what = f"Verify {count_of(len(lines), 'label')}, drawn {drawn}, as {log['reviewer']}"
-    _serve(BlindSession(**log, lines=lines), what, listen(**where), open_=open_)
-    answers = decisions.answers("verify")
-    verified = verified_so_far(source, answers, plan)
-    say(f"\n{verified or 'No label is verified yet.'}")
+    what = f"Verify {labels}, drawn {drawn}, as {log['reviewer']}"
     if within is not None:
-        look = next_look(source, answers, plan, within=within)
-        if look.share is not None:
-            say(_looked(look, within))
-    if verified:
+        what = f"Verify {labels}, drawn {drawn}, then more if needed, as {log['reviewer']}"
+    if within is None and None not in session.answers():
         say(
-            "Next: run the same srjt audit command again. It uses the verified grades, and does not"
-            " repeat the trainings."
+            f"You have answered all {labels} already. To verify more, give --sample a larger"
+            " number. On the page you can change your answers."
         )
+        what = f"Answers of {log['reviewer']}"
+    _serve(session, what, listen(**where), open_=open_)
+    answers = decisions.answers("verify")
+    this_command = typed_command("review") or ""
+    again = ""
+    verified = verified_so_far(source, answers, plan)
+    if within is not None and verified:
+        look = next_look(source, answers, plan, within=within)
+        verified = f"The interval is computed at {look.next_size} labels."
+        if look.share is not None:
+            verified = _looked(look, within)
+        if look.next_size is not None:
+            again = this_command
+    say(f"\n{verified or 'No label is verified yet.'}")
+    if verified or this_command:
+        _tell_next(source, again=again if verified else this_command)
+
+
+def _tell_next(source: Any, *, again: str) -> None:
+    """The command that goes on with the verification, or the audit that uses it."""
+    if again:
+        print_line(f"Next: {again}")
+        return
+    say(
+        "The audit also uses what its networks say of all labels, so its rate may differ a little."
+        " It does not repeat the trainings."
+    )
+    command = source.facts.command
+    if command is None:
+        say("Next: run srjt audit again, as before.")
+        return
+    directory = source.facts.directory
+    if directory is not None and Path(directory) != Path.cwd():
+        command = f"cd {shlex.quote(directory)} && {command}"
+    print_line(f"Next: {command}")
+
+
+def _share_of(text: str | None) -> float | None:
+    """A share as people write it: 0.05, 5% or 5 %."""
+    if text is None:
+        return None
+    number = text.strip().removesuffix("%")
+    with suppress(ValueError):
+        return float(number) / (100.0 if "%" in text else 1.0)
+    raise SrjtError(
+        f"--within takes a share, such as 0.05 or 5%; got {text!r}.",
+        code="wrong_type",
+        option="within",
+    )
 
 
 def _looked(look: Look, within: float) -> str:
     """What an interval that is valid at every look says."""
     assert look.share is not None
     low, high = look.share.interval
-    rate = (
-        f"{look.share.rate:.0%} of the labels are wrong (interval {low:.0%} to {high:.0%}, which"
-        " is valid however often you look)"
-    )
     known = (
-        f"After {look.size:,} labels the noise rate is known within ±{(high - low) / 2.0:.1%}:"
-        f" {rate}."
+        f"After {look.size:,} labels: {look.share.rate:.0%} of all labels are wrong (95 % interval:"
+        f" {low:.0%} to {high:.0%}, valid however often you look), within"
+        f" ±{(high - low) / 2.0:.1%}."
     )
     if look.reached:
-        return f"{known} You asked for ±{within:.1%}, so no more labels are needed."
+        return f"{known} You asked for ±{100.0 * within:g}%, so no more labels are needed."
     if look.next_size is None:
         return f"{known} All planned looks are used. Verify more labels with --sample."
     return f"{known} The interval is computed again at {look.next_size:,} labels."
@@ -368,8 +437,9 @@ def export(
 ) -> None:
     """Write the corrected table, with the reviewer and the time of each decision.
 
-    The original table is not changed. If several reviewers decided about a sample,
-    the last decision counts. The command prints how well they agree.
+    The grades that srjt review --sample has verified are corrected, too. The original
+    table is not changed. If several reviewers decided about a sample, the last
+    decision counts. The command prints how well they agree.
     """
     from srjt.auditing import corrected_table, review_log
 
@@ -396,8 +466,9 @@ def export(
     else:
         with closing(review_log.Decisions(folder / LOG)) as decisions:
             log = decisions.log()
+            verified_here = decisions.verified()
         table, notes, reviewed = corrected_table.corrected_table(
-            source, review_log.CurrentDecisions(log)
+            source, review_log.CurrentDecisions(log), verified_here
         )
         counted = f"{count_of(len(table), 'row')}, {reviewed}"
     corrected_table.write_table(

@@ -113,7 +113,10 @@ class SamplePlan(HasPage):
     plausible: tuple[int, int] | None = None
 
     def __repr__(self) -> str:
-        return f"<SamplePlan: {self.patients:,} patients for {self.metric} ± {self.half_width:g}>"
+        units = f"{self.patients:,} patients"
+        if self.metric == "noise-rate":
+            units = f"{self.images:,} labels"
+        return f"<SamplePlan: {units} for {self.metric} ± {self.half_width:g}>"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""

@@ -51,8 +51,9 @@ class Undetermined(DictMixin):
                 " few to see how often it is mistaken"
             ),
             "indistinct": (
-                f"the probabilities hardly tell grade {self.grade} ({self.labels:,} labels) from"
-                " others: how often it is mistaken cannot be seen"
+                "the probabilities find hardly any sample of grade"
+                f" {self.grade}, which {count_of(self.labels, 'label has', 'labels have')}: how"
+                " often it is mistaken cannot be seen"
             ),
             "boundaries": (
                 "readers who are unsure between two neighbouring grades look like images that are"
@@ -68,7 +69,7 @@ class Undetermined(DictMixin):
 # What the rate takes for granted and labels and probabilities cannot show. Without numbers: a rate
 # is a percentage in an audit and a setting (0.2) in a training.
 _SHARED = (
-    "errors that mislead the networks like the readers are neither in the rate nor in its interval."
+    "Errors that the networks repeat are not counted, neither in the rate nor in its interval."
 )
 _BY_GRADE = (
     "The rate assumes that errors depend on an image only through its true grade; if readers also"
@@ -82,15 +83,15 @@ _BY_FORM = {
     **dict.fromkeys(SYMMETRIC, _BY_GRADE),
     "boundary": (
         "The rate assumes that any share of the doubt between two neighbouring grades, from none to"
-        " all, is equally likely to be the readers' and not the images', which labels and"
-        " probabilities alone cannot tell"
+        " all, is equally likely to be that of the readers and not of unclear images. Labels and"
+        " probabilities alone cannot tell which"
     ),
     "lowered": _ONE_SIDED.format("low"),
     "raised": _ONE_SIDED.format("high"),
     "banded": (
-        "The rate assumes that each grade has its own error rate in each direction, and that"
-        " readers who are also unsure near the boundary between two grades are as likely as readers"
-        " who are not; the interval covers both"
+        "The rate assumes that each grade has its own error rate in each direction. Whether readers"
+        " are also unsure near the boundary between two grades is not known; the interval covers"
+        " both cases"
     ),
 }
 
@@ -132,7 +133,7 @@ class Basis(DictMixin):
     def sentence(self) -> str:
         """What is taken for granted, in one sentence or two."""
         if self.kind == "labels":
-            return f"{_BY_FORM[self.form]}; {_SHARED}"
+            return f"{_BY_FORM[self.form]}. {_SHARED}"
         if self.kind == "second_labels":
             return (
                 f"The rate rests on {count_of(self.labels, 'second label')}: how often two readers"
@@ -151,7 +152,10 @@ class Basis(DictMixin):
         else:
             sample += ", weighted by the probabilities of their draw"
         if self.enough:
-            return f"The rate rests on {sample}; the model only makes the interval shorter."
+            return (
+                f"The rate rests on {sample}. The probabilities of the networks for all labels can"
+                " make its interval shorter, and move it a little."
+            )
         return (
             f"The interval rests on {sample}; they are too few for a rate, so it is the model's as"
             " far as the interval allows."

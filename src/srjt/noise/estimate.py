@@ -202,7 +202,7 @@ def estimate_noise(
         Patients. Labels of one patient whose errors repeat each other count less.
     verified : (N,) array, optional
         True grades of a *random sample* of the labels; −1 or nan where the true grade is not known.
-        The rate is then unbiased whatever the model assumes, and the model only makes its interval
+        The rate is then unbiased whatever the model assumes, and the model makes its interval
         shorter.
     verified_probability : (N,) array of float, optional
         The probability with which each label was drawn for verification; see ``draw_by_doubt``.

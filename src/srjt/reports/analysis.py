@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from srjt.auditing.audit import Audit, LabelFile, audit
+from srjt.auditing.verification import with_verified_sample
 from srjt.data.duplicates import group_duplicates
 from srjt.data.images.decode import OnBadImage
 from srjt.data.inspection import Inspection
@@ -122,7 +123,7 @@ def analyse(
     tell("audit", f"which labels are probably wrong, by {FOLDS} trainings: {out / AUDIT}")
     with watching.open() as reporter:
         audited = audit(
-            data,
+            with_verified_sample(data, out / AUDIT),
             out=out / AUDIT,
             folds=FOLDS,
             config=audit_config,

@@ -665,6 +665,7 @@ async function start() {
     return showRequestError(error);
   }
   document.body.classList.toggle("unjudged", !audit.judged);
+  document.body.classList.toggle("nothing-suggested", !audit.labels.some((_, line) => audit.suggests(line) && !audit.agrees(line)));
   document.body.classList.toggle("undetermined", !audit.determined);
   document.body.style.setProperty("--rows", Math.ceil(audit.grades.length / 2));
   $("notice").hidden = !audit.notice;

@@ -78,9 +78,10 @@ async function answer(grade) {
   if (busy || at >= sample.answers.length || images.get(at).state === "loading") return;
   busy = true;
   try {
-    await post("/api/answer", { position: at, grade });
+    const { images: needed } = await post("/api/answer", { position: at, grade });
     $("error").hidden = true;
     sample.answers[at] = grade;
+    while (sample.answers.length < needed) sample.answers.push(null); // the interval is still too wide
     if (position === at) show(at + 1);
   } catch (error) {
     showError(error);

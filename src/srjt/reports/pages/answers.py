@@ -500,11 +500,17 @@ def _planned_name(plan: SamplePlan) -> str:
     return plan.metric.replace("-", " ")
 
 
+def _one_label_each(plan: SamplePlan) -> bool:
+    """Whether labels are planned, and patients are as many."""
+    return plan.metric == "noise-rate" and plan.images_per_patient == 1.0
+
+
 def _width_formula(plan: SamplePlan) -> str:
     """How a half-width follows from the number of patients."""
-    roughly = f"t · {plan.deviation:.2f} / √patients"
+    units = "labels" if _one_label_each(plan) else "patients"
+    roughly = f"t · {plan.deviation:.2f} / √{units}"
     words = (
-        f"{plan.deviation:.2f} is the standard deviation between patients, t is Student's quantile"
+        f"{plan.deviation:.2f} is the standard deviation between {units}, t is Student's quantile"
         " (1.96 for many)"
     )
     if plan.metric == "qwk":
@@ -524,8 +530,18 @@ def _width_formula(plan: SamplePlan) -> str:
 def plan_page(plan: SamplePlan) -> Page:
     """The number as a sentence, and what other half-widths take."""
     title, lead = plan_verdict(plan)
+    headings = {"half_width": "± half-width"}
+    shown = plan.table
+    each = f"{plan.images_per_patient:.3g} of each patient"
+    number = KeyNumber("images", f"{plan.images:,}", compared=each)
+    if plan.metric == "noise-rate":
+        headings["images"] = "labels"
+        number = KeyNumber("labels", f"{plan.images:,}", compared=each)
+    if _one_label_each(plan):
+        shown = shown.drop(columns="patients")
+        number = KeyNumber("labels", f"{plan.images:,}")
     table = data_table(
-        plan.table.rename(columns={"half_width": "± half-width"}),
+        shown.rename(columns=headings),
         title="",
         caption=_width_formula(plan),
         formats={"± half-width": ".3g"},
@@ -547,7 +563,6 @@ def plan_page(plan: SamplePlan) -> Page:
             slug="readings",
         )
         sections.append(Section("readings", "Readings", tables=[readings], brief=True))
-    other = "patients" if plan.metric == "noise-rate" else "images"
     return Page(
         kind="Plan",
         title=title,
@@ -560,7 +575,7 @@ def plan_page(plan: SamplePlan) -> Page:
                 interval=f"± {plan.half_width:g}",
                 compared=plan.source,
             ),
-            KeyNumber(other, f"{getattr(plan, other):,}"),
+            number,
         ],
         sections=sections,
     )

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from srjt.auditing import folder as audit_folder
 from srjt.auditing.audit import Audit, DoubtfulLabels
-from srjt.auditing.scores import READINGS_REMAIN, WITHIN, judges_labels
+from srjt.auditing.scores import READINGS_REMAIN, WITHIN, judges_labels, unverified
 from srjt.auditing.verification import more_of_patients
 from srjt.data.grades import Grades, positions
 from srjt.data.thumbnails import thumbnail
@@ -60,10 +60,11 @@ class AuditFacts:
     suggested: int  # labels for which another grade is suggested
     right: float  # share of these suggestions that are expected to be right
     another_likelier: int
-    verify: str  # how many labels to verify: "56 labels"
+    verified: int  # labels
+    verify: str  # how many labels to verify: "56 labels", "107 more labels (167 in all)"
     more: str  # when more are needed
     random: int  # how many it would be at random; 0: as many
-    sample: str  # the command that draws them
+    sample: str  # the command that draws them; "" if there are no images to show
     twins: str  # labels of identical images that contradict each other
 
 
@@ -90,12 +91,12 @@ def suggestion_of(f: AuditFacts) -> str:
     if f.suggested:
         return (
             f"For {f.suggested:,} of {f.samples:,} labels another grade is suggested; about"
-            f" {f.right:.0%} of these are right."
+            f" {f.right:.0%} of these suggestions are right."
         )
     if f.another_likelier:
         return (
             f"Another grade is more probable for {f.another_likelier:,} of {f.samples:,} labels,"
-            " but none is suggested: the networks may be wrong as often."
+            " but none is suggested, because the networks are not reliable enough."
         )
     return f"Each of the {f.samples:,} labels is the most probable grade."
 
@@ -106,15 +107,20 @@ def warnings_of(f: AuditFacts) -> Iterator[str]:
         yield "The networks do not beat one grade for all."
     if f.several and not f.learnt:
         yield READINGS_REMAIN
+    if f.verify and not f.sample:
+        yield (
+            f"To know the rate within ±{WITHIN:.0%}, let an expert grade {f.verify}, drawn at"
+            " random, and give these grades in a column verified_grade."
+        )
     if f.verify and f.random:
         yield (
-            f"To know the rate within ±{WITHIN:.0%}, verify about {f.verify} that are drawn by"
-            f" doubt ({f.random:,} if they were drawn at random): {f.sample}.{f.more}"
+            f"About {f.verify} drawn by doubt ({f.random:,} if drawn at random) tell the rate"
+            f" within ±{WITHIN:.0%}.{f.more} To verify them: {f.sample}."
         )
-    if f.verify and not f.random:
+    if f.verify and f.sample and not f.random:
         yield (
-            f"To know the rate within ±{WITHIN:.0%}, verify {f.verify}: {f.sample}, or a column"
-            " verified_grade."
+            f"To know the rate within ±{WITHIN:.0%}, verify {f.verify}, or give their grades in a"
+            f" column verified_grade: {f.sample}."
         )
     if f.twins:
         yield (
@@ -136,10 +142,11 @@ def at_once(facts: Mapping[str, Any]) -> bool:
 def remarks_of(f: AuditFacts) -> Iterator[str]:
     """How it was made."""
     yield f"Every label was judged by networks that were not trained on its {f.thing}."
-    yield (
-        f"The rate is estimated from all {f.samples:,} labels and {f.folds}"
-        f" trainings{f.epochs}; srjt train estimates it from less, so its rate may differ."
-    )
+    if f.identifiable and not f.verified:
+        yield (
+            f"The rate is estimated from all {f.samples:,} labels and {f.folds}"
+            f" trainings{f.epochs}; srjt train estimates it from less, so its rate may differ."
+        )
     if f.judged and f.identifiable:
         yield (
             "Error rates have 95 % intervals that hold for every share of wrong labels within its"
@@ -159,10 +166,20 @@ def remarks_of(f: AuditFacts) -> Iterator[str]:
         yield f.assumption
 
 
+def labels_to_verify_first(summary: Mapping[str, Any]) -> int:
+    """The size of the sample to verify before labels are reviewed, because it is not known how many
+    are wrong; 0: it is known."""
+    if summary["identifiable"] or not summary["verify_more"]:
+        return 0
+    verified: int = summary.get("verified", {"labels": 0})["labels"]
+    return verified + int(summary["verify_more"])
+
+
 def audit_facts(
-    facts: Mapping[str, Any], summary: Mapping[str, Any], folder: Path | None
+    facts: Mapping[str, Any], summary: Mapping[str, Any], folder: Path | None, *, images: bool
 ) -> AuditFacts:
-    """What the sentences are about: from ``audit.json`` (facts) and ``summary.json``."""
+    """What the sentences are about: from ``audit.json`` (facts) and ``summary.json``. images:
+    whether there are some to show."""
     several = "readings" in summary
     noun = "consensus grade" if several else "label"
     thing = "sample" if facts["features"] else "image"
@@ -172,10 +189,14 @@ def audit_facts(
     names = Grades(facts["grades"], facts.get("grade_names"))
     unseen = [names.shown[names.index(grade)] for grade in summary.get("unrecognised", ())]
     verified = summary.get("verified", {"labels": 0})["labels"]
-    verify = summary["verify_more"]
+    by_doubt, at_random = summary["verify_more"], summary.get("verify_random") or 0
+    verify = by_doubt if images or not at_random else at_random
     to_verify = ""
     if verify:
-        to_verify = count_of(verify, f"more {noun}" if verified else noun)
+        to_verify = count_of(verify, noun)
+        if verified:
+            more = count_of(verify, f"more {noun}")
+            to_verify = f"{more} ({verified + verify:,} in all)"
     return AuditFacts(
         judged=judges_labels(summary),
         learnt=summary["learnt"],
@@ -199,10 +220,11 @@ def audit_facts(
         suggested=suggestions.get("count", 0),
         right=suggestions.get("expected_right", 0.0),
         another_likelier=summary["another_likelier"],
+        verified=verified,
         verify=to_verify,
         more=more_of_patients(summary),
-        random=summary.get("verify_random") or 0,
-        sample=f"srjt review {audit} --sample {verified + verify}",
+        random=at_random if images else 0,
+        sample=f"srjt review {audit} --sample {verified + verify}" if images else "",
         twins=count_of(twins, "label") if twins else "",
     )
 
@@ -262,7 +284,7 @@ def _page(
 ) -> Page:
     """picture: of the sample with this cell in the column ``image``."""
     grades = Grades(facts["grades"], facts.get("grade_names"))
-    f = audit_facts(facts, summary, folder)
+    f = audit_facts(facts, summary, folder, images=bool((scores["image"] != "").any()))
     shown = dict(zip(grades, grades.shown, strict=True))
     scores = scores.astype({"grade": str, "suggested": str, "quality": float})
     worst = scores.head(WORST).replace({"grade": shown, "suggested": shown})
@@ -289,10 +311,12 @@ def _page(
     parts.append(_rates(f, summary, shown))
     figure = None
     if f.identifiable:
-        figure = _matrix(summary["matrix"], grades.shown)
+        weight = f"{summary['form_weight']:.0%}"
+        figure = _matrix(summary["matrix"], grades.shown, averaged=weight != "100%")
         form = summary["form"]
-        likeliest = f"{form} ({summary['form_weight']:.0%}): {FORMS[form]}"
-        figures = [_quality(scores["quality"].to_numpy(np.float64))] if f.judged else []
+        likeliest = f"{form} ({weight}): {FORMS[form]}"
+        left = unverified(scores)["quality"].to_numpy(np.float64)
+        figures = [_quality(left, verified=f.verified)] if f.judged and len(left) else []
         parts.append(
             Section("noise", "Noise", facts=[("likeliest form", likeliest)], figures=figures)
         )
@@ -339,13 +363,10 @@ def _key_numbers(f: AuditFacts, summary: Mapping[str, Any]) -> list[KeyNumber]:
         ),
     ]
     if (verified := summary.get("verified")) is not None:
-        labels = count_of(verified["labels"], "verified label")
-        label = f"wrong of {labels}"
-        wrong = f"{verified['wrong']:,} ({verified['rate']:.0%})"
+        wrong = f"wrong: {verified['wrong']:,}"
         if verified.get("by_doubt"):  # the share among doubtful labels is not that of all
-            label = f"wrong, by {labels}"
-            wrong = f"{verified['rate']:.0%}"
-        numbers.append(KeyNumber(label, wrong, _interval(verified["interval"], ".0%")))
+            wrong += "; doubtful ones were drawn more often"
+        numbers.append(KeyNumber("verified labels", f"{verified['labels']:,}", compared=wrong))
     if (truth := summary.get("known")) is not None:
         wrong = f"{int(truth['wrong']):,}"
         numbers.append(KeyNumber("known wrong labels", wrong))
@@ -390,6 +411,8 @@ def doubtful_section(
         heading = f"All {total} {noun}s, the most doubtful first"
     pictures = [picture(str(name)) for name in worst["image"]]
     if any(pictures):
+        if ((worst["suggested"] == "") | (worst["suggested"] == worst["grade"])).all():
+            worst = worst.assign(suggested="")  # to filter by it would be of no use
         tiles = []
         for row, shown in zip(worst.to_dict("records"), pictures, strict=True):
             tiles.append(_tile(row, shown, noun=noun.split()[-1]))
@@ -453,7 +476,15 @@ def _probability(value: float) -> str:
 
 
 def _rates(f: AuditFacts, summary: Mapping[str, Any], names: Mapping[str, str]) -> Section:
-    tables = [_rates_table("grade", _by_grade(f, summary, names), "By given grade", RECOGNISED)]
+    caption = RECOGNISED
+    verified = (summary.get("verified") or {}).get("grades")
+    if verified:
+        caption += (
+            " Where labels are verified, the error rate rests on these, each weighted by how it was"
+            " drawn."
+        )
+    by_grade = _by_grade(f, summary, names, verified)
+    tables = [_rates_table("grade", by_grade, "By given grade", caption)]
     order = "most errors first" if f.identifiable else "most doubtful first"
     for who in ("reader", "patient"):
         rows = summary[f"{who}s"]
@@ -463,8 +494,6 @@ def _rates(f: AuditFacts, summary: Mapping[str, Any], names: Mapping[str, str]) 
             if len(shown) < len(rows):
                 more = f"{len(shown)} of {len(rows):,}; all are in summary.json."
             tables.append(_rates_table(who, shown, f"By {who}, {order}", more))
-    if rows := (summary.get("verified") or {}).get("grades"):
-        tables.append(_verified_table(pd.DataFrame(rows), names))
     return Section("rates", "Grades, readers and patients", tables=tables)
 
 
@@ -476,12 +505,25 @@ def _rates_table(who: str, frame: pd.DataFrame, title: str, caption: str) -> Tab
     )
 
 
-def _by_grade(f: AuditFacts, summary: Mapping[str, Any], names: Mapping[str, str]) -> pd.DataFrame:
+def _by_grade(
+    f: AuditFacts,
+    summary: Mapping[str, Any],
+    names: Mapping[str, str],
+    verified: Sequence[Mapping[str, Any]] | None,
+) -> pd.DataFrame:
+    """verified: what the verified labels say of each grade that has some."""
     grades = pd.DataFrame(summary["networks"]["grades"])
     grades["recognised"] = grades["recognised"].map({True: "yes", False: "no"})
+    rates = pd.DataFrame(columns=["rate", "interval"])
     if f.judged and f.identifiable:
-        rates = pd.DataFrame(summary["grades"]).set_index("grade")
-        grades = grades.join(rates[["rate", "interval"]], on="grade")
+        rates = pd.DataFrame(summary["grades"]).set_index("grade")[["rate", "interval"]]
+    if verified:
+        shares = pd.DataFrame(verified).set_index("grade").rename(columns={"labels": "verified"})
+        rates = shares.reindex(grades["grade"]).combine_first(rates)
+        counts = ["verified", "wrong"]
+        rates[counts] = rates[counts].fillna(0).astype(int)
+    if len(rates):
+        grades = grades.join(rates, on="grade")
     grades["grade"] = grades["grade"].map(lambda grade: names.get(str(grade), str(grade)))
     return grades
 
@@ -493,26 +535,6 @@ def _by_person(who: str, rows: Sequence[Mapping[str, Any]], f: AuditFacts) -> pd
     counted = "readings" if f.several and who == "reader" else "labels"
     unknown = ["rank"] if f.identifiable else ["expected_errors", "rate", "interval"]
     return shown.rename(columns={"samples": counted}).drop(columns=unknown)
-
-
-def _verified_table(shares: pd.DataFrame, names: Mapping[str, str]) -> Table:
-    shares["grade"] = shares["grade"].map(lambda grade: names.get(str(grade), str(grade)))
-    headings = {
-        "labels": "verified",
-        "wrong": "wrong ones",
-        "rate": "error rate",
-        "interval": "95 % interval",
-    }
-    return data_table(
-        shares.rename(columns=headings),
-        title="By given grade, from verified labels",
-        slug="rates-verified",
-        caption=(
-            "The error rate is that of all labels of the grade, each verified one weighted by how"
-            " it was drawn."
-        ),
-        formats=RATE_FORMATS,
-    )
 
 
 def _interval(ends: Any, pattern: str = ".1%") -> str:
@@ -527,6 +549,8 @@ RATES = {  # column → its heading
     "readings": "readings",
     "recall": "given by the networks",
     "recognised": "recognised",
+    "verified": "verified",
+    "wrong": "wrong of these",
     "expected_errors": "expected errors",
     "rate": "error rate",
     "interval": "95 % interval",
@@ -538,32 +562,38 @@ RATE_FORMATS: dict[str, Format] = {
     "95 % interval": _interval,
 }
 RECOGNISED = (
-    "Recognised: given to samples with this label more often than to others (exact test, 2.5 %)."
-    " Other grades are neither suggested nor corrected."
+    "Recognised: the networks predict this grade more often for samples that have this label than"
+    " for others (exact test, 2.5 %). Other grades are neither suggested nor corrected."
 )
 
 
 def _matrix(
-    probabilities: Sequence[Sequence[float]], grades: Sequence[str]
+    probabilities: Sequence[Sequence[float]], grades: Sequence[str], *, averaged: bool
 ) -> canvas.CaptionedFigure:
+    """averaged: whether several forms of noise explain the labels."""
     matrix = np.asarray(probabilities, dtype=np.float64)
     rows = "; ".join(" ".join(f"{p:.2f}" for p in row) for row in matrix)
+    caption = "The probability of each label (column) for each true grade (row)"
+    if averaged:
+        caption += ", averaged over the forms of noise by how well each explains the labels"
     return canvas.CaptionedFigure(
         name="matrix",
         figure=canvas.transition_figure({"Estimated": matrix}, grades=grades, digits=2),
-        caption=(
-            "The probability of each label (column) for each true grade (row), averaged over the"
-            " forms of noise by how well each explains the labels."
-        ),
+        caption=f"{caption}.",
         alt=f"Estimated probability of each label for each true grade, by row: {rows}",
     )
 
 
-def _quality(quality: npt.NDArray[np.float64]) -> canvas.CaptionedFigure:
+def _quality(quality: npt.NDArray[np.float64], *, verified: int) -> canvas.CaptionedFigure:
+    """verified: labels that are not shown, because they are known."""
+    which = "each of the labels that are not verified" if verified else "each label"
     return canvas.CaptionedFigure(
         name="quality",
         figure=_histogram(quality),
-        caption="The probability that each label is right. Review those on the left.",
+        caption=(
+            f"The probability that {which} is right. Those left of the dashed line (orange) are"
+            " more likely wrong than right."
+        ),
         alt=(
             "Histogram of label quality; below 0.5:"
             f" {count_of(int((quality < 0.5).sum()), 'label')}."
