@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
 from srjt.auditing.blind_readings import worklist_lines
 from srjt.data import read
@@ -44,6 +45,16 @@ def simulated(
             "patient": [f"p{i // 2}" for i in item],
         }
     )
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    """A folder of 30 images."""
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for place in range(30):
+        Image.new("L", (8, 8), place).save(folder / f"{place:02d}.png")
+    return folder
 
 
 @pytest.fixture
@@ -332,3 +343,14 @@ def test_inspect_recognises_both_forms(command: Srjt, tmp_path: Path) -> None:
     said = command.prints("data", "inspect", save(tmp_path, wide), "--no-decode")
     assert "grade_r0, grade_r1, grade_r2" in " ".join(said.split())
     assert "The grades below are their consensus" in " ".join(said.split())
+
+
+@pytest.mark.parametrize(
+    ("grades", "about"), [("3", "too_few grades"), ("0,1,1,2", "not_unique grades")]
+)
+def test_a_study_does_not_begin_with_an_impossible_scale(
+    command: Srjt, images: Path, grades: str, about: str
+) -> None:
+    asked = ("--ask", "anna,bo", "--grades", grades, "--next", 5, "--out", "study")
+    assert command.refuses("readers", images, *asked).about == about
+    assert not Path("study").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from refusals import refuses
 from srjt.errors import SrjtError
 from srjt.ordinal.decisions import proportion_interval
 from srjt.readers import Readings, agreement, consensus
@@ -65,3 +66,21 @@ def test_readers_who_read_nothing_in_common_have_no_plan() -> None:
     apart = read(40, readers=1)
     with pytest.raises(SrjtError, match="needs 20 or more"):
         plan_readings(apart, agreement(apart), consensus(apart))
+
+
+@pytest.mark.parametrize("half_width", [0.25, 0.3, 0.5])
+def test_a_wide_interval_needs_few_items(half_width: float) -> None:
+    pilot = read(40)
+    plan = plan_items(pilot, agreement(pilot), half_width=half_width)
+    assert 1 <= plan.plausible[0] <= plan.items <= plan.plausible[1]
+    assert plan.items < 40
+    assert plan.table["half_width"].max() <= 0.5
+    assert plan.table["items"].is_monotonic_increasing
+    assert half_width in plan.table["half_width"].to_list()
+
+
+@pytest.mark.parametrize("half_width", [5.0, 0.51, 0.0, -1.0, np.nan, 1e-6])
+def test_an_impossible_half_width_is_refused(half_width: float) -> None:
+    pilot = read(40)
+    with refuses("out_of_bounds", "half_width", f"{half_width:g}"):
+        plan_items(pilot, agreement(pilot), half_width=half_width)

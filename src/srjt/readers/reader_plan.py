@@ -13,7 +13,7 @@ import pandas as pd
 from scipy.optimize import brentq  # type: ignore[import-untyped]
 from scipy.special import chdtri, stdtrit  # type: ignore[import-untyped]
 
-from srjt.errors import SrjtError
+from srjt.errors import Option, SrjtError
 from srjt.noise.matrices import SHARED_ERRORS
 from srjt.notebook import HasPage
 from srjt.ordinal.intervals import Interval, effective_patients
@@ -23,6 +23,7 @@ from srjt.readers.readings import ENOUGH, Floats, Ints, Readings
 from srjt.readers.repeats import Repeated, repeats_of
 
 WIDTHS = (2.0, 1.5, 1.0, 0.75, 0.5)  # of the table, as multiples of the one that is wanted
+NARROWEST, WIDEST = 1e-4, 0.5  # half-widths of the interval of a share
 Z = 1.959964  # of a 95 % interval
 READINGS = (1, 2, 3, 5, 7)
 OUTSIDE = 0.05  # of the variances of a pilot; the plausible numbers promise 90 %
@@ -101,6 +102,13 @@ def plan_items(
     readings: Readings, agree: Agreement, *, half_width: float = 0.05, noun: str = "item"
 ) -> ReaderPlan:
     """The plan without the wrong grades."""
+    if not NARROWEST <= half_width <= WIDEST:  # nan is neither
+        raise SrjtError(
+            Option("half_width"),
+            f" of the share of equal grades lies between {NARROWEST:g} and {WIDEST:g}; got"
+            f" {half_width:g}.",
+            code="out_of_bounds",
+        )
     if agree.shared_items < ENOUGH:
         raise SrjtError(
             f"{agree.shared_items:,} {noun}s were read by two readers: a plan needs {ENOUGH} or"
@@ -110,9 +118,10 @@ def plan_items(
     exact = agree.exact
     alike = max(effective_patients(readings.owner()[readings.pairs().item]), 2.0)
     pilot = agree.shared_items
-    times = [pilots_for(exact, half_width * factor, patients=alike) for factor in WIDTHS]
+    widths = [width for factor in WIDTHS if (width := half_width * factor) <= WIDEST]
+    times = [pilots_for(exact, width, patients=alike) for width in widths]
     wanted = [math.ceil(pilot * one) for one in times]
-    items = wanted[WIDTHS.index(1.0)]
+    items = wanted[widths.index(half_width)]
     # the variance between patients is known as that of so many numbers, and follows from the share
     degrees = alike - 1.0
     ends = [1.0, *(degrees / chdtri(degrees, [OUTSIDE / 2.0, 1.0 - OUTSIDE / 2.0]))]
@@ -127,8 +136,8 @@ def plan_items(
         pilot=pilot,
         agreement=exact,
         items=items,
-        plausible=(math.floor(items * min(ends)), math.ceil(items * max(ends))),
-        table=pd.DataFrame({"half_width": np.multiply(WIDTHS, half_width), "items": wanted}),
+        plausible=(max(1, math.floor(items * min(ends))), math.ceil(items * max(ends))),
+        table=pd.DataFrame({"half_width": widths, "items": wanted}),
         readings=pd.DataFrame(columns=["readings", "wrong", "low", "high"]),
         reason="",
         second=math.ceil(_spread(again) * (Z / half_width) ** 2),
@@ -174,6 +183,8 @@ def pilots_for(share: Interval, half_width: float, *, patients: float) -> float:
     def off(times: float) -> float:
         return times * now * lost(times * patients) - wanted
 
+    if off(1.0 / patients) >= 0.0:  # one patient is enough
+        return 1.0 / patients
     times: float = brentq(off, 1.0 / patients, 10.0 * max(1.0, wanted / now))
     return round(times, 9)
 

@@ -26,7 +26,7 @@ import pandas as pd
 from pydantic import AfterValidator, BaseModel
 
 from srjt import files
-from srjt.data.grades import Grades, distinct
+from srjt.data.grades import Grades, check_scale, distinct
 from srjt.data.manifest import POSTERIOR, neutralise_formula
 from srjt.data.names import join_all_names
 from srjt.data.sources.folders import read_images
@@ -287,6 +287,7 @@ def begin_study(
             code="wrong_values",
             option="ask",
         )
+    scale = check_scale(grades)
     samples = read_images([source], **options)
     paths = [os.path.abspath(path) for path in samples.paths]
     names = list(samples.ids)
@@ -298,7 +299,7 @@ def begin_study(
     about = ReadersFile(
         source=source.name,
         noun="image",
-        grades=list(grades),
+        grades=list(scale),
         readers=list(readers),
         items=0,
         readings=0,
