@@ -4,6 +4,7 @@ input."""
 from __future__ import annotations
 
 import json
+import shutil
 import textwrap
 from pathlib import Path
 
@@ -91,7 +92,8 @@ def test_the_folder_holds_page_consensus_readings_and_worklist(
     out = tmp_path / "out"
     said = command.prints("readers", table, "--out", out, "--next", 5)
     assert {path.name for path in out.iterdir()} == {
-        "report.html", "readers.json", "consensus.csv", "readings.csv", "worklist.csv", "checksums.json"
+        "report.html", "readers.json", "consensus.csv", "readings.csv", "worklist.csv", "checksums.json",
+        ".backup",
     }  # fmt: skip
     assert "srjt review" not in said  # there are no images to show
     assert lines_of(said.replace(str(tmp_path), "")) <= 24  # the list itself is in the file
@@ -204,14 +206,14 @@ def test_without_a_folder_it_says_how_to_get_the_lists(command: Srjt, tmp_path: 
 def test_a_folder_of_other_readings_is_spared(command: Srjt, table: Path, tmp_path: Path) -> None:
     out, other = tmp_path / "o", save(tmp_path, simulated(seed=1))
     assert command("readers", table, "--out", out, "--next", 3)[0] == 0
-    before = {file: file.read_bytes() for file in out.iterdir()}
+    before = {file: file.read_bytes() for file in out.glob("*.*") if file.is_file()}
     assert command("readers", table, "--out", out, "--next", 3)[0] == 0  # the same once more
     for words, problem in (
         ((other,), "has the consensus of other readings"),
         ((table, "--next", 5), "is another worklist"),
     ):
         assert problem in command.refuses("readers", *words, "--out", out)
-    assert {file: file.read_bytes() for file in out.iterdir()} == before
+    assert {file: file.read_bytes() for file in out.glob("*.*") if file.is_file()} == before
     (out / "readers.json").write_text('{"format": 3}')  # of an earlier version
     refused = command.refuses("readers", other, "--out", out)
     assert ("has format 3" in refused, "or pass --force" in refused) == (True, True)
@@ -354,3 +356,25 @@ def test_a_study_does_not_begin_with_an_impossible_scale(
     asked = ("--ask", "anna,bo", "--grades", grades, "--next", 5, "--out", "study")
     assert command.refuses("readers", images, *asked).about == about
     assert not Path("study").exists()
+
+
+def test_a_table_that_another_program_has_changed_is_restored(
+    command: Srjt, table: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    assert command("readers", table, "--out", out)[0] == 0
+    before = (out / "readings.csv").read_bytes()
+    for damage in (before + b"x\n", None):
+        (out / "readings.csv").unlink()
+        if damage is not None:
+            (out / "readings.csv").write_bytes(damage)
+        for name in ("readers", "plan"):
+            command.fails("damaged_file", f"srjt readers {out} --force", name, out)
+        assert command("readers", out, "--force")[0] == 0
+        assert (out / "readings.csv").read_bytes() == before
+    # of an earlier version: the table itself helps
+    shutil.rmtree(out / ".backup")
+    (out / "readings.csv").write_bytes(before + b"x\n")
+    command.fails("damaged_file", "its table and --force", "readers", out, "--force")
+    assert command("readers", table, "--out", out, "--force")[0] == 0
+    assert command("readers", out)[0] == 0

@@ -124,6 +124,9 @@ def readers(
     data = replace(data, source=table)
     if not table.is_dir():
         data = data.with_reading_file()
+    elif force and (table / "readers.json").is_file():
+        for name in readers_folder.restore_tables(table):
+            print_line(f"{table / name} is again as srjt has written it.")
     loaded, study = _load(data, date_column=date_column)
     if study is not None and out is None:
         out = table

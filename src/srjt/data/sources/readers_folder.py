@@ -7,12 +7,14 @@ readings.csv     one row per reading, with the probability that it is right
 unread.csv       the images of the study that nobody has read yet
 worklist.csv     what to read next, and by whom
 report.html      the page
+.backup          the tables once more: programs that show a table may write it otherwise
 """
 
 from __future__ import annotations
 
 import io
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -41,6 +43,7 @@ from srjt.readers.readings import Readings
 
 SEED = 0  # of what is drawn to be read: the same for everybody
 UNREAD = "unread.csv"
+BACKUP = ".backup"
 _COMPUTED = ["consensus", "probability", "gain"]  # columns of readings.csv and worklist.csv
 
 
@@ -342,8 +345,10 @@ def _is_ours(folder: Path, tables: dict[str, pd.DataFrame]) -> bool:
 def _write(folder: Path, about: ReadersFile, tables: dict[str, pd.DataFrame]) -> None:
     with files.explain_write_errors(f"{folder} cannot be written"):
         folder.mkdir(parents=True, exist_ok=True)
+        (folder / BACKUP).mkdir(exist_ok=True)
         for name, table in tables.items():
-            files.write_atomically(folder / name, files.as_csv(table))
+            for path in (folder / name, folder / BACKUP / name):
+                files.write_atomically(path, files.as_csv(table))
         facts = files.as_json(about.model_dump())
         files.write_checksums(folder, tables, coming={"readers.json": facts})
         files.write_atomically(folder / "readers.json", facts)
@@ -409,10 +414,49 @@ def _read_text(file: Path | io.StringIO, **options: Any) -> pd.DataFrame:
 
 
 def read_readers_file(folder: Path) -> ReadersFile:
-    """The contents of ``readers.json``."""
+    """The contents of ``readers.json``; an error if a file of the folder is gone or was changed."""
     about = files.read_json(folder / "readers.json", ReadersFile, advice="run srjt readers again")
-    files.check_checksums(folder, advice="restore it, or run srjt readers again with --force.")
+    for name in _changed_files(folder):
+        advice = (
+            "restore it from a copy of yours, or run srjt readers again with its table and --force"
+        )
+        if _backup_of(folder, name) is not None:
+            advice = f"to have it as it was, run srjt readers {shlex.quote(str(folder))} --force"
+        raise SrjtError(
+            f"{folder / name} is not the file that srjt has written: {advice}.",
+            code="damaged_file",
+        )
     return about
+
+
+def restore_tables(folder: Path) -> list[str]:
+    """Write the tables that are gone or were changed as they were, as far as there is a copy; their
+    names."""
+    restored = []
+    for name in _changed_files(folder):
+        content = _backup_of(folder, name)
+        if content is not None:
+            files.write_output(folder / name, content)
+            restored.append(name)
+    return restored
+
+
+def _changed_files(folder: Path) -> list[str]:
+    """The files of the folder that are gone, or are not as they were written."""
+    changed = []
+    for name, digest in files.read_checksums(folder).items():
+        file = folder / name
+        if not file.is_file() or files.sha256_of(file) != digest:
+            changed.append(name)
+    return changed
+
+
+def _backup_of(folder: Path, name: str) -> bytes | None:
+    """The content of a table as it was written; None if there is no copy of it."""
+    copy = folder / BACKUP / name
+    if not copy.is_file() or files.sha256_of(copy) != files.read_checksums(folder)[name]:
+        return None
+    return copy.read_bytes()
 
 
 def read_readers_folder(folder: Path) -> ReadersFolder:
