@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from srjt.auditing.blind_readings import worklist_lines
+from srjt.auditing.review_log import Decisions
 from srjt.data import read
 from srjt.data.sources.readers_folder import read_readers_folder
 from srjt.errors import SrjtError
@@ -198,8 +199,9 @@ def test_where_everybody_has_read_everything_a_new_reader_is_asked(
 
 def test_without_a_folder_it_says_how_to_get_the_lists(command: Srjt, tmp_path: Path) -> None:
     doubtful = save(tmp_path, simulated(items=20, seed=1))
-    said = command("readers", doubtful, "--next", 3)[1]
+    said = command("readers", doubtful)[1]
     assert "to a folder, use --out DIR. To list what to read next, add --next N." in said
+    assert "add --next N" not in command("readers", doubtful, "--next", 3)[1]
 
 
 @pytest.mark.slow
@@ -378,3 +380,83 @@ def test_a_table_that_another_program_has_changed_is_restored(
     command.fails("damaged_file", "its table and --force", "readers", out, "--force")
     assert command("readers", table, "--out", out, "--force")[0] == 0
     assert command("readers", out)[0] == 0
+
+
+@pytest.fixture
+def study(command: Srjt, images: Path) -> Path:
+    """A study of 30 images, of which anna and bo have read the same 20."""
+    asked = ("--ask", "anna,bo", "--grades", "0,1,2", "--next", 20, "--out", "study")
+    assert command("readers", images, *asked)[0] == 0
+    read_worklist("study", {"anna": 0, "bo": 1})
+    assert command("readers", "study")[0] == 0
+    return Path("study")
+
+
+def read_worklist(study: Path | str, shifts: dict[str, int]) -> None:
+    """These readers grade their images, each a little differently."""
+    worklist = pd.read_csv(Path(study, "worklist.csv"))
+    decisions = Decisions(Path(study, "decisions.sqlite"))
+    for image, reader in worklist[["image", "reader"]].itertuples(index=False):
+        if reader in shifts:
+            number = int(image[:2])
+            grade = min(number % 3 + shifts[reader] * (number % 5 == 0), 2)
+            decisions.add_answer(image, purpose="read", reviewer=reader, grade=str(grade))
+    decisions.close()
+
+
+def asked_of(study: Path) -> pd.DataFrame:
+    return pd.read_csv(study / "worklist.csv")
+
+
+def test_new_images_of_a_study_are_for_all_its_readers(command: Srjt, study: Path) -> None:
+    """As many readers as so far read each image, as the plan of the study wants."""
+    assert "Only" not in command.prints("readers", study, "--next", 8)
+    listed = asked_of(study)
+    assert listed["reader"].value_counts().to_dict() == {"anna": 4, "bo": 4}
+    assert (listed.groupby("image")["reader"].nunique() == 2).all()
+    assert set(listed["image"]) <= set(pd.read_csv(study / "unread.csv")["id"])
+    assert "Only 20 readings" in command.prints("readers", study, "--next", 500)
+    assert len(asked_of(study)) == 20
+    assert "Only 20 images" in command.prints("readers", study, "--again", 21)
+
+
+def test_a_study_gets_one_more_reader(command: Srjt, study: Path) -> None:
+    """The others keep what they still have to read; most is learnt from images that they read."""
+    command("readers", study, "--next", 4)
+    before = asked_of(study)
+    command("readers", study, "--ask", "carl", "--next", 20)
+    after = asked_of(study)
+    assert after["reader"].value_counts().to_dict() == {"anna": 2, "bo": 2, "carl": 20}
+    assert after.head(4)["image"].tolist() == before["image"].tolist()
+    of_carl = set(after.loc[after["reader"] == "carl", "image"])
+    assert of_carl == set(pd.read_csv(study / "readings.csv")["image"])
+    read_worklist(study, {"carl": 0})
+    command("readers", study)
+    assert json.loads((study / "readers.json").read_text())["readers"] == ["anna", "bo", "carl"]
+    command.fails("name_in_use ask", "carl", "readers", study, "--ask", "carl", "--next", 5)
+    command.fails("missing_option ask", "--next", "readers", study, "--ask", "dan")
+    command.fails("conflict ask", "--again", "readers", study, "--ask", "dan", "--again", 5)
+
+
+def test_a_folder_of_images_is_no_study(command: Srjt, images: Path) -> None:
+    command.fails("wrong_file ask", "--ask", "readers", images)
+    command.fails("wrong_file", "srjt readers", "plan", images)
+    asked = ("--grades", "0,1", "--next", 5, "--out", "study")
+    command.fails("wrong_values ask", "anna,bo", "readers", images, "--ask", ",", *asked)
+    command.fails("not_unique ask", "anna", "readers", images, "--ask", "anna,bo,anna", *asked)
+
+
+@pytest.mark.parametrize("names", ["anna", "anna,bo"])
+def test_the_next_step_of_a_small_study_works(command: Srjt, images: Path, names: str) -> None:
+    """A plan needs 20 images with two readers; until then more are read."""
+    asked = ("--ask", names, "--grades", "0,1,2", "--next", 5, "--out", "study")
+    assert "20 images" in command.prints("readers", images, *asked)
+    for _ in range(3):
+        readers = set(asked_of(Path("study"))["reader"])
+        read_worklist("study", {reader: reader == "bo" for reader in readers})
+        out = command.prints("readers", "study")
+        if "srjt plan" in out:
+            break
+        words = out.partition("Next: srjt ")[2].split()
+        assert command(*(word.replace("NAME", "bo") for word in words))[0] == 0
+    assert command("plan", "study")[0] == 0

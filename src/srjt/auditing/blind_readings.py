@@ -204,15 +204,14 @@ def new_readings(
     return pd.concat([kept, new], ignore_index=True).fillna(""), notes
 
 
-def left_to_read(folder: Path) -> pd.DataFrame:
-    """The rows of the worklist of a study that wait for their reader, after ``srjt readers`` has
-    written the folder."""
+def _left_to_read(folder: Path, table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the worklist of a study that wait for their reader. table: all readings."""
     path = folder / "worklist.csv"
     if not path.exists():
         return pd.DataFrame({"reader": []}, dtype=str)
-    source = read_readers_folder(folder)
     worklist = load_table(path).frame
-    made = _combined(source).groupby(["item", "reader"]).size().to_dict()
+    item = "item" if "item" in table else "image"
+    made = table.groupby([item, "reader"]).size().to_dict()
     unclear = {
         (answer.id, neutralise_formula(answer.reviewer))
         for answer in read_answers(folder, "read")
@@ -233,6 +232,7 @@ class Study:
     loaded: ReadingsTable
     images: dict[str, str]  # the file of each image, by id
     unread: pd.DataFrame  # id, image, …: those that nobody has read yet, in the order to be read
+    left: pd.DataFrame  # rows of the worklist that wait for their reader
     source: str  # what the study began with
 
 
@@ -266,5 +266,6 @@ def continued_study(folder: Path, *, given: Mapping[str, Any]) -> Study:
         loaded=loaded,
         images=dict(zip(source.ids, source.images, strict=True)),
         unread=unread,
+        left=_left_to_read(folder, table),
         source=about.source,
     )

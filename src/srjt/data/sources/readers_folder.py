@@ -132,9 +132,11 @@ def worklist_table(
 
     Empty if every item is trusted, or nobody can be asked: a crowd has no names. probabilities: of
     the network whose error is to be known, with the goal "model". unread: images of the study that
-    nobody has read.
+    nobody has read; where several readers have read the same images so far, they go on so.
     """
     readings = reading.readings
+    visits = readings.first()
+    shared = np.bincount(visits.item, minlength=len(readings.items)) > 1
     answers = None
     if goal == "model" and probabilities is not None:
         answers = probabilities.argmax(axis=1)
@@ -150,12 +152,43 @@ def worklist_table(
                 goal=goal,
                 answers=answers,
                 unread=unread,
+                unread_by_all=bool(shared.mean() > 0.5) and not new_reader,
             )
     names = {name: wanted[name].map(neutralise_formula) for name in ("item", "reader")}
     table = wanted.assign(**names, gain=wanted["gain"].round(6))
     table = table.rename(columns={"item": reading.columns.noun})
     table.attrs["goal"] = goal
     return table
+
+
+def worklist_of_new_readers(
+    reading: ReadingsTable, names: Sequence[str], count: int, *, unread: Sequence[str]
+) -> pd.DataFrame:
+    """So many images for each of these new readers of a study, drawn at random from those that
+    others have read, then from the others."""
+    known = [name for name in names if name in reading.readings.readers]
+    if known:
+        raise SrjtError(
+            f"{known[0]} is a reader of this study already: ",
+            Option("ask"),
+            " adds new ones.",
+            code="name_in_use",
+        )
+    rows = []
+    read = sorted(reading.readings.items)
+    draw = np.random.Generator(np.random.PCG64(SEED)).permutation(len(read))
+    items = [*(read[place] for place in draw), *unread][:count]
+    rows = [(item, reader) for reader in names for item in items]
+    return _pairs(rows, reading.columns.noun)
+
+
+def joined_worklists(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
+    """The rows of both, each reading once."""
+    both = pd.concat([first, second], ignore_index=True)
+    if "readings" in both:
+        both["readings"] = both["readings"].fillna("0")
+    keys = [name for name in both if name not in _COMPUTED]
+    return both.drop_duplicates(keys, ignore_index=True).fillna("")
 
 
 def first_worklist(items: Sequence[str], readers: Sequence[str], count: int) -> pd.DataFrame:
@@ -180,6 +213,22 @@ def again_worklist(reading: ReadingsTable, count: int) -> pd.DataFrame:
         once = np.sort(draw.permutation(item[times == 1])[:count])
         rows += [(readings.items[one], reader) for one in draw.permutation(once)]
     return _pairs(rows, reading.columns.noun).assign(readings=1)
+
+
+def reader_names(text: str) -> list[str]:
+    """The names of readers that are separated by commas; an error if there is none, or one occurs
+    twice."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise SrjtError("Name the readers, as in anna,bo.", code="wrong_values", option="ask")
+    for name in names:
+        if names.count(name) > 1:
+            raise SrjtError(
+                f"{name} is named twice: readers need different names.",
+                code="not_unique",
+                option="ask",
+            )
+    return names
 
 
 def _pairs(rows: list[tuple[str, str]], noun: str) -> pd.DataFrame:
@@ -284,12 +333,6 @@ def begin_study(
     source: a folder of images, or a table that names them; options: how it is read. count: the
     images for each reader.
     """
-    if not readers or len(set(readers)) < len(readers):
-        raise SrjtError(
-            "The readers of a study need different names, as in anna,bo.",
-            code="wrong_values",
-            option="ask",
-        )
     scale = check_scale(grades)
     samples = read_images([source], **options)
     paths = [os.path.abspath(path) for path in samples.paths]
