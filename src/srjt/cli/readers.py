@@ -168,7 +168,11 @@ def readers(
     fewer = _fewer(worklist, next_ or again, each=next_ is None or ask is not None)
     source = table.name if study is None else study.source
     if out is None:
-        show(readers_page(*results, source=source, grades=grades, worklist=worklist))
+        show(
+            readers_page(
+                *results, source=source, grades=grades, worklist=worklist, study=study is not None
+            )
+        )
         hint = "To write the page, the consensus and all readings to a folder, use --out DIR."
         if worklist is None:
             hint += " To list what to read next, add --next N."
@@ -195,7 +199,7 @@ def readers(
         unread=None if study is None else study.unread,
         overwrite=force or continues,
     )
-    page = readers_page(*results, grades=grades, **about)
+    page = readers_page(*results, grades=grades, study=study is not None, **about)
     # before it is shown: whoever reads the output may stop reading
     write_page(page, out / "report.html", write=write_atomically)
     show(page)

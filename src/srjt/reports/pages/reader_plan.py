@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from srjt.errors import count_of
 from srjt.readers.reader_plan import ReaderPlan
 from srjt.reports.page import KeyNumber, Page, Section, page_of
-from srjt.reports.pages.repeats import sentences
+from srjt.reports.pages.repeats import sentences, too_soon
 from srjt.reports.table import between, data_table
 
 
@@ -15,6 +15,12 @@ def notes_of(plan: ReaderPlan) -> Iterator[str]:
     """What the numbers rest on."""
     if plan.reason:
         yield plan.reason
+
+
+def warnings_of(plan: ReaderPlan) -> Iterator[str]:
+    """What is wrong with the readings so far."""
+    if plan.repeats is not None and plan.repeats.soon:
+        yield too_soon(plan.repeats.soon, plan.repeats.items)
 
 
 def second_of(plan: ReaderPlan) -> Iterator[str]:
@@ -66,13 +72,14 @@ def reader_plan_page(plan: ReaderPlan) -> Page:
     return Page(
         kind="Plan",
         title=(
-            f"{count_of(plan.items, plan.noun)} give the agreement of two readers within ±"
-            f" {plan.half_width:g}"
+            f"The agreement of two readers within ± {plan.half_width:g} needs"
+            f" {count_of(plan.items, plan.noun)}"
         ),
         lead=(
-            f"{low:,} to {high:,} are plausible, from {plan.pilot:,} so far. As many readers as so"
-            f" far must read each {plan.noun}."
+            f"Judging from {count_of(plan.pilot, plan.noun)}, {low:,} to {high:,} may be needed. As"
+            f" many readers as so far must read each {plan.noun}."
         ),
+        warnings=list(warnings_of(plan)),
         remarks=list(notes_of(plan)),
         key_numbers=[KeyNumber.of("same grade", plan.agreement, ".0%", compared="so far")],
         sections=sections,
