@@ -99,7 +99,7 @@ def test_dates_are_read_and_day_and_month_are_not_guessed() -> None:
     times = iso.readings.times
     assert str(times[1]) == "2024-06-01T12:00:00"
     assert np.isnat(times[2:]).all()
-    assert "dates: readings without one that can be read: 2" in iso.notes
+    assert "readings without a date that can be read: 2" in iso.notes
     european = read_readings(
         frame.assign(date=["31/05/2024", "01/06/2024", "02/06/2024", "03/06/2024"])
     )

@@ -111,8 +111,8 @@ def worklist_lines(path: Path, source: AuditFolder | ReadersFolder, *, reviewer:
     lines: list[int] = joined.tolist()
     if not any(source.images[row] for row in lines):
         raise SrjtError(
-            f"{source.folder} has no image files to show: run srjt readers again with --images DIR,"
-            " the folder of the images.",
+            f"{source.folder} has no image files to show: run srjt readers with its table,"
+            f" --images DIR, the folder of the images, --out {source.folder} and --force.",
             code="missing_file",
             option="images",
         )
@@ -256,6 +256,9 @@ def continued_study(folder: Path, *, given: Mapping[str, Any]) -> Study:
     if "date" in table and not (table["date"] != "").any():
         table = table.drop(columns="date")
     loaded = read_readings(table, grades=about.grades)
+    unclear = sum(answer.grade is None for answer in read_answers(folder, "read"))
+    if unclear:
+        loaded = replace(loaded, notes=(*loaded.notes, f"answers ‘cannot tell’: {unclear:,}"))
     unread = pd.DataFrame({"id": [], "image": []}, dtype=str)
     if source.unread:
         listed = load_table(folder / UNREAD).frame

@@ -608,9 +608,10 @@ def _notes(readings: Readings, chosen: ReadingColumns, source: str, *, empty: in
         trusted = f"{chosen.noun}s with a trusted grade: {(readings.reference >= 0).sum():,}"
         notes.append(f"reference: column {chosen.reference!r}; {trusted}")
     if readings.times is not None:
-        notes.append(
-            f"dates: readings without one that can be read: {np.isnat(readings.times).sum():,}"
-        )
+        without = int(np.isnat(readings.times).sum())
+        notes.append(f"readings without a date that can be read: {without:,}")
+        if not without:
+            notes[-1] = "all readings have a date"
     return notes
 
 
