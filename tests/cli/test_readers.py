@@ -438,6 +438,20 @@ def test_a_study_gets_one_more_reader(command: Srjt, study: Path) -> None:
     command.fails("conflict ask", "--again", "readers", study, "--ask", "dan", "--again", 5)
 
 
+def test_a_study_finds_its_images_in_another_folder(
+    command: Srjt, study: Path, images: Path, tmp_path: Path
+) -> None:
+    images.rename(tmp_path / "moved")
+    command("readers", study, "--next", 4)
+    command.fails("no_match images", "none of the 30", "readers", study, "--images", study)
+    assert command("readers", study, "--images", tmp_path / "moved", "--next", 4)[0] == 0
+    found = read_readers_folder(study).images
+    assert {Path(name).parent for name in found} == {tmp_path / "moved"}
+    command.fails(
+        "option_without_effect grades", "folder of a study", "readers", study, "--grades", "0,1"
+    )
+
+
 def test_a_folder_of_images_is_no_study(command: Srjt, images: Path) -> None:
     command.fails("wrong_file ask", "--ask", "readers", images)
     command.fails("wrong_file", "srjt readers", "plan", images)

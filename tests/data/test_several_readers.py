@@ -65,7 +65,7 @@ def test_columns_are_given_by_repetition_or_by_a_pattern() -> None:
     assert {reader for _, reader, _ in both} == {"x1", "x2"}
     with refuses("missing_column", says="'x3'"):
         read_readings(frame, grade_column=["x1", "x3"])
-    with refuses("missing_column", "grade_column", says="several_readings"):
+    with refuses("missing_column", "grade_column", says="x1, x2"):
         read_readings(frame)
 
 
@@ -228,3 +228,16 @@ def test_features_take_the_readings_of_a_table(tmp_path: Path) -> None:
     assert manifest.posterior is not None
     with refuses("missing_option", "several_readings"):
         read(tmp_path / "f.npz", several_readings="consensus")
+
+
+def test_all_missing_columns_of_readings_are_named_at_once() -> None:
+    table = pd.DataFrame({"Bild": ["a.png"], "Leser": ["kim"], "Grad": [1]})
+    with refuses("missing_column", "grade_column", ("`image_column`", "`grade_column`", "Bild")):
+        read_readings(table)
+
+
+def test_an_ambiguous_date_is_named() -> None:
+    cells = ["yesterday", "01/02/2024"]
+    table = pd.DataFrame({"image": ["a", "b"], "reader": "kim", "grade": [0, 1], "date": cells})
+    with refuses("ambiguous", "date_column", "01/02/2024"):
+        read_readings(table)

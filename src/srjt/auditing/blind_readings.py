@@ -111,8 +111,8 @@ def worklist_lines(path: Path, source: AuditFolder | ReadersFolder, *, reviewer:
     lines: list[int] = joined.tolist()
     if not any(source.images[row] for row in lines):
         raise SrjtError(
-            f"{source.folder} has no image files to show: run srjt readers with its table,"
-            f" --images DIR, the folder of the images, --out {source.folder} and --force.",
+            f"{source.folder} has no image files to show: run srjt readers"
+            f" {source.folder} --images DIR, the folder of the images.",
             code="missing_file",
             option="images",
         )
@@ -225,6 +225,19 @@ def _left_to_read(folder: Path, table: pd.DataFrame) -> pd.DataFrame:
     return worklist[waits]
 
 
+def _images_in(directory: Path, names: list[str]) -> dict[str, str]:
+    """The files of these images that are in a directory, by id; an error if none is."""
+    files = {name: directory.absolute() / name for name in names}
+    found = {name: str(file) for name, file in files.items() if file.is_file()}
+    if not found:
+        raise SrjtError(
+            f"{directory} has none of the {len(names):,} images, such as {names[0]}.",
+            code="no_match",
+            option="images",
+        )
+    return found
+
+
 @dataclass(frozen=True, kw_only=True)
 class Study:
     """The folder of a study, with what was read on the page of the review since it was written."""
@@ -237,10 +250,14 @@ class Study:
 
 
 def continued_study(folder: Path, *, given: Mapping[str, Any]) -> Study:
-    """The readings so far. given: options for reading a table, which have no effect here."""
-    if given:
+    """The readings so far.
+
+    given: options for reading a table, which have no effect here; but ``images`` is where the
+    images are now.
+    """
+    if others := [name for name in given if name != "images"]:
         raise SrjtError(
-            Option(next(iter(given))),
+            Option(others[0]),
             f" is for a table of readings, and {folder} is the folder of a study.",
             code="option_without_effect",
         )
@@ -265,9 +282,13 @@ def continued_study(folder: Path, *, given: Mapping[str, Any]) -> Study:
         unread = listed[~listed["id"].isin(loaded.readings.items)]
         # in random order, so that what is read next is no part of the alphabet
         unread = unread.sample(frac=1.0, random_state=SEED, ignore_index=True)
+    images = dict(zip(source.ids, source.images, strict=True))
+    if "images" in given:
+        images |= _images_in(Path(given["images"]), source.ids)
+        unread = unread.assign(image=[images[name] for name in unread["id"]])
     return Study(
         loaded=loaded,
-        images=dict(zip(source.ids, source.images, strict=True)),
+        images=images,
         unread=unread,
         left=_left_to_read(folder, table),
         source=about.source,

@@ -239,7 +239,13 @@ def readers_page(
         problems.append(f"… and {len(table.problems) - PROBLEMS:,} more problems")
     text = [*table.notes, *problems]
     sections.append(
-        Section("table", "How the table was understood", text=text, closed=not problems)
+        Section(
+            "table",
+            "How the table was understood",
+            text=text,
+            closed=not problems,
+            brief=bool(problems),
+        )
     )
     title, lead = verdict_of(f)
     return Page(
