@@ -74,7 +74,8 @@ def buy(
     if goal == "readers":
         known = _rate_information(found, have, new_reader=False)
         return _take_in_turn(item, reader, gain, known, count=count, limit=count)[0]
-    return _take(item, reader, gain, count=count, limit=count)
+    alone = np.zeros(len(item), dtype=bool)
+    return _take(item, reader, gain, count=count, limit=count, together=alone)
 
 
 def doubts(found: Consensus, have: Readings, answers: Ints) -> dict[str, float]:

@@ -375,4 +375,4 @@ def test_a_worklist_is_read_in_the_browser(readers: Path, browser: Browser, serv
     assert "2 of 2 images have a grade." in str(
         tab.js("document.querySelector('#finished').innerText")
     )
-    assert "Read: 2 of 2 images." in served.interrupt()
+    assert "Read: 2 of 2 images graded." in served.interrupt()

@@ -4,14 +4,17 @@ input."""
 from __future__ import annotations
 
 import json
+import shutil
 import textwrap
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
 from srjt.auditing.blind_readings import worklist_lines
+from srjt.auditing.review_log import Decisions
 from srjt.data import read
 from srjt.data.sources.readers_folder import read_readers_folder
 from srjt.errors import SrjtError
@@ -44,6 +47,16 @@ def simulated(
             "patient": [f"p{i // 2}" for i in item],
         }
     )
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    """A folder of 30 images."""
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for place in range(30):
+        Image.new("L", (8, 8), place).save(folder / f"{place:02d}.png")
+    return folder
 
 
 @pytest.fixture
@@ -80,7 +93,8 @@ def test_the_folder_holds_page_consensus_readings_and_worklist(
     out = tmp_path / "out"
     said = command.prints("readers", table, "--out", out, "--next", 5)
     assert {path.name for path in out.iterdir()} == {
-        "report.html", "readers.json", "consensus.csv", "readings.csv", "worklist.csv", "checksums.json"
+        "report.html", "readers.json", "consensus.csv", "readings.csv", "worklist.csv", "checksums.json",
+        ".backup",
     }  # fmt: skip
     assert "srjt review" not in said  # there are no images to show
     assert lines_of(said.replace(str(tmp_path), "")) <= 24  # the list itself is in the file
@@ -185,22 +199,23 @@ def test_where_everybody_has_read_everything_a_new_reader_is_asked(
 
 def test_without_a_folder_it_says_how_to_get_the_lists(command: Srjt, tmp_path: Path) -> None:
     doubtful = save(tmp_path, simulated(items=20, seed=1))
-    said = command("readers", doubtful, "--next", 3)[1]
+    said = command("readers", doubtful)[1]
     assert "to a folder, use --out DIR. To list what to read next, add --next N." in said
+    assert "add --next N" not in command("readers", doubtful, "--next", 3)[1]
 
 
 @pytest.mark.slow
 def test_a_folder_of_other_readings_is_spared(command: Srjt, table: Path, tmp_path: Path) -> None:
     out, other = tmp_path / "o", save(tmp_path, simulated(seed=1))
     assert command("readers", table, "--out", out, "--next", 3)[0] == 0
-    before = {file: file.read_bytes() for file in out.iterdir()}
+    before = {file: file.read_bytes() for file in out.glob("*.*") if file.is_file()}
     assert command("readers", table, "--out", out, "--next", 3)[0] == 0  # the same once more
     for words, problem in (
         ((other,), "has the consensus of other readings"),
         ((table, "--next", 5), "is another worklist"),
     ):
         assert problem in command.refuses("readers", *words, "--out", out)
-    assert {file: file.read_bytes() for file in out.iterdir()} == before
+    assert {file: file.read_bytes() for file in out.glob("*.*") if file.is_file()} == before
     (out / "readers.json").write_text('{"format": 3}')  # of an earlier version
     refused = command.refuses("readers", other, "--out", out)
     assert ("has format 3" in refused, "or pass --force" in refused) == (True, True)
@@ -332,3 +347,130 @@ def test_inspect_recognises_both_forms(command: Srjt, tmp_path: Path) -> None:
     said = command.prints("data", "inspect", save(tmp_path, wide), "--no-decode")
     assert "grade_r0, grade_r1, grade_r2" in " ".join(said.split())
     assert "The grades below are their consensus" in " ".join(said.split())
+
+
+@pytest.mark.parametrize(
+    ("grades", "about"), [("3", "too_few grades"), ("0,1,1,2", "not_unique grades")]
+)
+def test_a_study_does_not_begin_with_an_impossible_scale(
+    command: Srjt, images: Path, grades: str, about: str
+) -> None:
+    asked = ("--ask", "anna,bo", "--grades", grades, "--next", 5, "--out", "study")
+    assert command.refuses("readers", images, *asked).about == about
+    assert not Path("study").exists()
+
+
+def test_a_table_that_another_program_has_changed_is_restored(
+    command: Srjt, table: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    assert command("readers", table, "--out", out)[0] == 0
+    before = (out / "readings.csv").read_bytes()
+    for damage in (before + b"x\n", None):
+        (out / "readings.csv").unlink()
+        if damage is not None:
+            (out / "readings.csv").write_bytes(damage)
+        for name in ("readers", "plan"):
+            command.fails("damaged_file", f"srjt readers {out} --force", name, out)
+        assert command("readers", out, "--force")[0] == 0
+        assert (out / "readings.csv").read_bytes() == before
+    # of an earlier version: the table itself helps
+    shutil.rmtree(out / ".backup")
+    (out / "readings.csv").write_bytes(before + b"x\n")
+    command.fails("damaged_file", "its table and --force", "readers", out, "--force")
+    assert command("readers", table, "--out", out, "--force")[0] == 0
+    assert command("readers", out)[0] == 0
+
+
+@pytest.fixture
+def study(command: Srjt, images: Path) -> Path:
+    """A study of 30 images, of which anna and bo have read the same 20."""
+    asked = ("--ask", "anna,bo", "--grades", "0,1,2", "--next", 20, "--out", "study")
+    assert command("readers", images, *asked)[0] == 0
+    read_worklist("study", {"anna": 0, "bo": 1})
+    assert command("readers", "study")[0] == 0
+    return Path("study")
+
+
+def read_worklist(study: Path | str, shifts: dict[str, int]) -> None:
+    """These readers grade their images, each a little differently."""
+    worklist = pd.read_csv(Path(study, "worklist.csv"))
+    decisions = Decisions(Path(study, "decisions.sqlite"))
+    for image, reader in worklist[["image", "reader"]].itertuples(index=False):
+        if reader in shifts:
+            number = int(image[:2])
+            grade = min(number % 3 + shifts[reader] * (number % 5 == 0), 2)
+            decisions.add_answer(image, purpose="read", reviewer=reader, grade=str(grade))
+    decisions.close()
+
+
+def asked_of(study: Path) -> pd.DataFrame:
+    return pd.read_csv(study / "worklist.csv")
+
+
+def test_new_images_of_a_study_are_for_all_its_readers(command: Srjt, study: Path) -> None:
+    """As many readers as so far read each image, as the plan of the study wants."""
+    assert "Only" not in command.prints("readers", study, "--next", 8)
+    listed = asked_of(study)
+    assert listed["reader"].value_counts().to_dict() == {"anna": 4, "bo": 4}
+    assert (listed.groupby("image")["reader"].nunique() == 2).all()
+    assert set(listed["image"]) <= set(pd.read_csv(study / "unread.csv")["id"])
+    assert "Only 20 readings" in command.prints("readers", study, "--next", 500)
+    assert len(asked_of(study)) == 20
+    assert "Only 20 images" in command.prints("readers", study, "--again", 21)
+
+
+def test_a_study_gets_one_more_reader(command: Srjt, study: Path) -> None:
+    """The others keep what they still have to read; most is learnt from images that they read."""
+    command("readers", study, "--next", 4)
+    before = asked_of(study)
+    command("readers", study, "--ask", "carl", "--next", 20)
+    after = asked_of(study)
+    assert after["reader"].value_counts().to_dict() == {"anna": 2, "bo": 2, "carl": 20}
+    assert after.head(4)["image"].tolist() == before["image"].tolist()
+    of_carl = set(after.loc[after["reader"] == "carl", "image"])
+    assert of_carl == set(pd.read_csv(study / "readings.csv")["image"])
+    read_worklist(study, {"carl": 0})
+    command("readers", study)
+    assert json.loads((study / "readers.json").read_text())["readers"] == ["anna", "bo", "carl"]
+    command.fails("name_in_use ask", "carl", "readers", study, "--ask", "carl", "--next", 5)
+    command.fails("missing_option ask", "--next", "readers", study, "--ask", "dan")
+    command.fails("conflict ask", "--again", "readers", study, "--ask", "dan", "--again", 5)
+
+
+def test_a_study_finds_its_images_in_another_folder(
+    command: Srjt, study: Path, images: Path, tmp_path: Path
+) -> None:
+    images.rename(tmp_path / "moved")
+    command("readers", study, "--next", 4)
+    command.fails("no_match images", "none of the 30", "readers", study, "--images", study)
+    assert command("readers", study, "--images", tmp_path / "moved", "--next", 4)[0] == 0
+    found = read_readers_folder(study).images
+    assert {Path(name).parent for name in found} == {tmp_path / "moved"}
+    command.fails(
+        "option_without_effect grades", "folder of a study", "readers", study, "--grades", "0,1"
+    )
+
+
+def test_a_folder_of_images_is_no_study(command: Srjt, images: Path) -> None:
+    command.fails("wrong_file ask", "--ask", "readers", images)
+    command.fails("wrong_file", "srjt readers", "plan", images)
+    asked = ("--grades", "0,1", "--next", 5, "--out", "study")
+    command.fails("wrong_values ask", "anna,bo", "readers", images, "--ask", ",", *asked)
+    command.fails("not_unique ask", "anna", "readers", images, "--ask", "anna,bo,anna", *asked)
+
+
+@pytest.mark.parametrize("names", ["anna", "anna,bo"])
+def test_the_next_step_of_a_small_study_works(command: Srjt, images: Path, names: str) -> None:
+    """A plan needs 20 images with two readers; until then more are read."""
+    asked = ("--ask", names, "--grades", "0,1,2", "--next", 5, "--out", "study")
+    assert "20 images" in command.prints("readers", images, *asked)
+    for _ in range(3):
+        readers = set(asked_of(Path("study"))["reader"])
+        read_worklist("study", {reader: reader == "bo" for reader in readers})
+        out = command.prints("readers", "study")
+        if "srjt plan" in out:
+            break
+        words = out.partition("Next: srjt ")[2].split()
+        assert command(*(word.replace("NAME", "bo") for word in words))[0] == 0
+    assert command("plan", "study")[0] == 0

@@ -462,7 +462,7 @@ def test_ungraded_images_have_patients(command: Srjt, labelled: Path) -> None:
     code, _, said = command("features", labelled.parent, "--ungraded", *how[2:4], "--force", *SMALL)
     assert (code, said) == (
         2,
-        f"srjt: --patient-column applies to a table of images, and {labelled.parent} is none.\n",
+        f"srjt: --patient-column applies to a table of images, and {labelled.parent} is a folder.\n",
     )
 
 

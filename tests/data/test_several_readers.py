@@ -65,7 +65,7 @@ def test_columns_are_given_by_repetition_or_by_a_pattern() -> None:
     assert {reader for _, reader, _ in both} == {"x1", "x2"}
     with refuses("missing_column", says="'x3'"):
         read_readings(frame, grade_column=["x1", "x3"])
-    with refuses("missing_column", "grade_column", says="several_readings"):
+    with refuses("missing_column", "grade_column", says="x1, x2"):
         read_readings(frame)
 
 
@@ -99,7 +99,7 @@ def test_dates_are_read_and_day_and_month_are_not_guessed() -> None:
     times = iso.readings.times
     assert str(times[1]) == "2024-06-01T12:00:00"
     assert np.isnat(times[2:]).all()
-    assert "dates: readings without one that can be read: 2" in iso.notes
+    assert "readings without a date that can be read: 2" in iso.notes
     european = read_readings(
         frame.assign(date=["31/05/2024", "01/06/2024", "02/06/2024", "03/06/2024"])
     )
@@ -228,3 +228,16 @@ def test_features_take_the_readings_of_a_table(tmp_path: Path) -> None:
     assert manifest.posterior is not None
     with refuses("missing_option", "several_readings"):
         read(tmp_path / "f.npz", several_readings="consensus")
+
+
+def test_all_missing_columns_of_readings_are_named_at_once() -> None:
+    table = pd.DataFrame({"Bild": ["a.png"], "Leser": ["kim"], "Grad": [1]})
+    with refuses("missing_column", "grade_column", ("`image_column`", "`grade_column`", "Bild")):
+        read_readings(table)
+
+
+def test_an_ambiguous_date_is_named() -> None:
+    cells = ["yesterday", "01/02/2024"]
+    table = pd.DataFrame({"image": ["a", "b"], "reader": "kim", "grade": [0, 1], "date": cells})
+    with refuses("ambiguous", "date_column", "01/02/2024"):
+        read_readings(table)

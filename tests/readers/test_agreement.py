@@ -255,3 +255,18 @@ def test_the_higher_end_is_as_far_away_as_the_lower_one_but_not_beyond_the_highe
     low, high = ends(values, 10**6, 0.95)[:, 0]
     assert (low, high) == pytest.approx((0.41, 0.99), abs=1e-4)
     assert ends(values, 10**6, 0.95, highest=0.9)[1, 0] == pytest.approx(0.9)
+
+
+def test_two_readers_have_one_kappa() -> None:
+    found = agreement(from_table(random_table(0, items=40)[:2], classes=5), resamples=200)
+    pair = found.pairs.iloc[0]
+    assert tuple(found.quadratic) == pytest.approx((pair["quadratic"], pair["low"], pair["high"]))
+
+
+@pytest.mark.parametrize(("readers", "lowest"), [(2, -1.0), (3, -0.5)])
+def test_an_interval_ends_where_a_coefficient_does(readers: int, lowest: float) -> None:
+    """Of four items on which nobody agrees."""
+    table = [[(item + reader) % readers for item in range(4)] for reader in range(readers)]
+    found = agreement(from_table(table, classes=3), resamples=200)
+    assert found.fleiss.low == pytest.approx(lowest)
+    assert min(found.alpha.low, found.quadratic.low, found.pairs["low"].min()) >= -1.0

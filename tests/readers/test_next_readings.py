@@ -106,3 +106,19 @@ def test_a_model_is_asked_about_where_it_has_answered(readings: Readings, found:
             next_readings(found, readings, count=1, **options)
     with pytest.raises(SrjtError, match="goal of further readings"):
         next_readings(found, readings, count=1, goal="entropy")  # type: ignore[arg-type]
+
+
+def test_equal_gains_are_shared_by_the_readers() -> None:
+    """Items that nobody has read, and two readers who read alike."""
+    item, reader = (part.ravel() for part in np.indices((40, 2)))
+    alike = readings_of(item, reader, item % 4, classes=4, readers=["a", "b"])
+    unread = [f"new {place}" for place in range(30)]
+    agreed = consensus(alike)
+    wanted = next_readings(agreed, alike, count=9, unread=unread)
+    assert wanted["item"].is_unique
+    assert sorted(wanted["reader"].value_counts()) == [4, 5]
+    both = next_readings(agreed, alike, count=9, unread=unread, unread_by_all=True)
+    assert (both.groupby("item")["reader"].nunique() == 2).all()
+    assert len(both) == 10
+    limited = next_readings(agreed, alike, count=9, unread=unread, unread_by_all=True, per_reader=3)
+    assert limited["reader"].value_counts().to_dict() == {"a": 3, "b": 3}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from refusals import refuses
 from srjt.errors import SrjtError
 from srjt.ordinal.decisions import proportion_interval
 from srjt.readers import Readings, agreement, consensus
@@ -61,7 +62,34 @@ def test_more_readings_have_fewer_wrong_grades() -> None:
     assert found.loc[1, "low"] == pytest.approx(0.27, abs=0.08)  # 0.3, but 0.15 of the outer grades
 
 
+@pytest.mark.parametrize("readers", [2, 3])
+def test_the_plan_begins_with_the_rates_of_the_consensus(readers: int) -> None:
+    agreed = consensus(read(60, readers=readers, wrong=0.2))
+    found = wrong_by_readings(agreed).set_index("readings")["wrong"]
+    assert found[1] == pytest.approx(agreed.overall_noise_rate)
+    assert found[readers] == pytest.approx(agreed.error)
+    assert found.is_monotonic_decreasing
+
+
 def test_readers_who_read_nothing_in_common_have_no_plan() -> None:
     apart = read(40, readers=1)
     with pytest.raises(SrjtError, match="needs 20 or more"):
         plan_readings(apart, agreement(apart), consensus(apart))
+
+
+@pytest.mark.parametrize("half_width", [0.25, 0.3, 0.5])
+def test_a_wide_interval_needs_few_items(half_width: float) -> None:
+    pilot = read(40)
+    plan = plan_items(pilot, agreement(pilot), half_width=half_width)
+    assert 1 <= plan.plausible[0] <= plan.items <= plan.plausible[1]
+    assert plan.items < 40
+    assert plan.table["half_width"].max() <= 0.5
+    assert plan.table["items"].is_monotonic_increasing
+    assert half_width in plan.table["half_width"].to_list()
+
+
+@pytest.mark.parametrize("half_width", [5.0, 0.51, 0.0, -1.0, np.nan, 1e-6])
+def test_an_impossible_half_width_is_refused(half_width: float) -> None:
+    pilot = read(40)
+    with refuses("out_of_bounds", "half_width", f"{half_width:g}"):
+        plan_items(pilot, agreement(pilot), half_width=half_width)

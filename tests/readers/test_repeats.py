@@ -1,5 +1,7 @@
 """The same reader twice: agreement with oneself, and what a second reading is worth."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.metrics import cohen_kappa_score
@@ -7,8 +9,9 @@ from sklearn.metrics import cohen_kappa_score
 from fixtures.reader_tables import readings_of
 from srjt.readers import Readings, consensus
 from srjt.readers.consensus import next_grade, persistence, repeated_share
-from srjt.readers.readings import evidence_of, two_readings
+from srjt.readers.readings import days_between, evidence_of, two_readings
 from srjt.readers.repeats import Repeated, repeats_of
+from srjt.reports.pages.repeats import sentences
 
 
 def made(
@@ -161,3 +164,24 @@ def test_the_share_that_repeats_is_of_greatest_likelihood() -> None:
         return float(np.log(share * same + (1.0 - share) / 3).sum())
 
     assert likelihood(share) >= max(likelihood(share - 0.01), likelihood(share + 0.01))
+
+
+def test_a_second_reader_helps_more_only_if_the_intervals_say_so() -> None:
+    few = repeats_of(made(items=10, readers=2, own=0.3), resamples=0)
+    many = repeats_of(made(items=400, noise=0.4, own=1.5), resamples=0)
+    assert few is not None
+    assert many is not None
+    assert (few.clear, many.clear) == (False, True)
+    verdicts = [len(sentences(found)) for found in (few, many)]
+    assert verdicts == [2, 3]
+
+
+def test_second_readings_within_a_week_are_counted() -> None:
+    readings = made(items=6, readers=1)
+    assert np.isnan(days_between(readings)).all()
+    days = np.tile([0, 3], 6) + np.repeat([0, 0, 0, 100, 100, 100], 2)
+    days[1] = 30
+    dated = replace(
+        readings, times=np.datetime64("2024-01-01", "s") + days * np.timedelta64(1, "D")
+    )
+    assert days_between(dated).tolist() == [30, 3, 3, 3, 3, 3]

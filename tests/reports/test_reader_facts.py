@@ -14,6 +14,7 @@ from srjt.data.grades import Grades
 from srjt.data.sources.readers_folder import worklist_table
 from srjt.data.sources.readings import combine
 from srjt.readers.agreement import agreement
+from srjt.readers.repeats import repeats_of
 from srjt.reports.pages.readers import (
     ReadersFacts,
     page_facts,
@@ -49,9 +50,8 @@ def facts_of(table: pd.DataFrame, *, ask: int | None = None, **options: Any) -> 
     read = read_readings(table, grades=("0", "1"))
     agreed = combine(read.readings, **options)
     wanted = None if ask is None else worklist_table(read, agreed, ask, per_reader=None)
-    return page_facts(
-        read, agreement(read.readings), agreed, shown=["none", "some"], worklist=wanted
-    )
+    about: dict[str, Any] = {"worklist": wanted, "repeats": repeats_of(read.readings)}
+    return page_facts(read, agreement(read.readings), agreed, shown=["none", "some"], **about)
 
 
 TRUSTED = {image: n % 2 for n, image in enumerate(IMAGES)}
@@ -127,6 +127,7 @@ def test_every_rule_is_needed() -> None:
         facts_of(table_of(ANNA)),
         facts_of(table_of([*ANNA[:5], *CY[5:]])),
         facts_of(table_of([*ANNA, *BO, *CY])),
+        facts_of(table_of([*ANNA, *ANNA, *BO], date=[f"2024-01-0{n // 5 + 1}" for n in range(24)])),
         facts_of(table_of(WHOLE), ask=1),
         facts_of(table_of(WHOLE).drop(columns="reader"), ask=1),
         facts_of(table_of(WHOLE, reference=[TRUSTED[image] for image, *_ in WHOLE]), ask=1),
@@ -153,7 +154,9 @@ def test_the_page_has_the_numbers_of_the_results() -> None:
     rows = {row.cells[0].text: [cell.value for cell in row.cells] for row in tables["readers"].rows}
     assert list(rows) == ["anna", "cy", "bo"]  # the most readings first
     for place, name in enumerate(agree.readers):
-        assert rows[name][2] == pytest.approx(1 - agreed.noise_rate[place])
+        assert rows[name][2] == (
+            pytest.approx(1 - agreed.noise_rate[place]) if agreed.determined else None
+        )
         assert rows[name][4] == pytest.approx(agree.by_reader["bias"][place])
     pairs = {
         tuple(cell.text for cell in row.cells[:2]): row.cells[3].value
@@ -169,3 +172,30 @@ def test_the_page_has_the_numbers_of_the_results() -> None:
         "0 (none)",
         "1 (some)",
     }
+
+
+def test_second_readings_that_came_too_soon_are_a_warning() -> None:
+    """All nine of anna's were on the next day."""
+    days = ["2024-01-01"] * 9 + ["2024-01-02"] * 9
+    soon = facts_of(table_of([*ANNA, *ANNA, *BO], date=[*days, *days[:6]]))
+    assert (soon.second, soon.soon) == (9, 9)
+    late = facts_of(table_of([*ANNA, *ANNA, *BO], date=[*days[:9], *["2024-02-02"] * 15]))
+    assert (late.second, late.soon) == (9, 0)
+    assert len(list(warnings_of(soon))) == len(list(warnings_of(late))) + 1
+
+
+def test_rates_that_are_not_determined_have_intervals_alone() -> None:
+    read = read_readings(table_of([*ANNA, *BO]))
+    page = readers_page(
+        read,
+        agreement(read.readings),
+        combine(read.readings),
+        source="t.csv",
+        grades=Grades(read.readings.grades),
+    )
+    tables = {table.slug: table for section in page.sections for table in section.tables}
+    headings = [column.label.strip() for column in tables["readers"].columns]
+    assert headings[2:4] == ["right", "95 %"]
+    for row in tables["readers"].rows:
+        assert "%" not in row.cells[2].text
+        assert "%" in row.cells[3].text

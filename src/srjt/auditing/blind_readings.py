@@ -111,8 +111,8 @@ def worklist_lines(path: Path, source: AuditFolder | ReadersFolder, *, reviewer:
     lines: list[int] = joined.tolist()
     if not any(source.images[row] for row in lines):
         raise SrjtError(
-            f"{source.folder} has no image files to show: run srjt readers again with --images DIR,"
-            " the folder of the images.",
+            f"{source.folder} has no image files to show: run srjt readers"
+            f" {source.folder} --images DIR, the folder of the images.",
             code="missing_file",
             option="images",
         )
@@ -204,15 +204,14 @@ def new_readings(
     return pd.concat([kept, new], ignore_index=True).fillna(""), notes
 
 
-def left_to_read(folder: Path) -> pd.DataFrame:
-    """The rows of the worklist of a study that wait for their reader, after ``srjt readers`` has
-    written the folder."""
+def _left_to_read(folder: Path, table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the worklist of a study that wait for their reader. table: all readings."""
     path = folder / "worklist.csv"
     if not path.exists():
         return pd.DataFrame({"reader": []}, dtype=str)
-    source = read_readers_folder(folder)
     worklist = load_table(path).frame
-    made = _combined(source).groupby(["item", "reader"]).size().to_dict()
+    item = "item" if "item" in table else "image"
+    made = table.groupby([item, "reader"]).size().to_dict()
     unclear = {
         (answer.id, neutralise_formula(answer.reviewer))
         for answer in read_answers(folder, "read")
@@ -226,6 +225,19 @@ def left_to_read(folder: Path) -> pd.DataFrame:
     return worklist[waits]
 
 
+def _images_in(directory: Path, names: list[str]) -> dict[str, str]:
+    """The files of these images that are in a directory, by id; an error if none is."""
+    files = {name: directory.absolute() / name for name in names}
+    found = {name: str(file) for name, file in files.items() if file.is_file()}
+    if not found:
+        raise SrjtError(
+            f"{directory} has none of the {len(names):,} images, such as {names[0]}.",
+            code="no_match",
+            option="images",
+        )
+    return found
+
+
 @dataclass(frozen=True, kw_only=True)
 class Study:
     """The folder of a study, with what was read on the page of the review since it was written."""
@@ -233,14 +245,19 @@ class Study:
     loaded: ReadingsTable
     images: dict[str, str]  # the file of each image, by id
     unread: pd.DataFrame  # id, image, …: those that nobody has read yet, in the order to be read
+    left: pd.DataFrame  # rows of the worklist that wait for their reader
     source: str  # what the study began with
 
 
 def continued_study(folder: Path, *, given: Mapping[str, Any]) -> Study:
-    """The readings so far. given: options for reading a table, which have no effect here."""
-    if given:
+    """The readings so far.
+
+    given: options for reading a table, which have no effect here; but ``images`` is where the
+    images are now.
+    """
+    if others := [name for name in given if name != "images"]:
         raise SrjtError(
-            Option(next(iter(given))),
+            Option(others[0]),
             f" is for a table of readings, and {folder} is the folder of a study.",
             code="option_without_effect",
         )
@@ -256,15 +273,23 @@ def continued_study(folder: Path, *, given: Mapping[str, Any]) -> Study:
     if "date" in table and not (table["date"] != "").any():
         table = table.drop(columns="date")
     loaded = read_readings(table, grades=about.grades)
+    unclear = sum(answer.grade is None for answer in read_answers(folder, "read"))
+    if unclear:
+        loaded = replace(loaded, notes=(*loaded.notes, f"answers ‘cannot tell’: {unclear:,}"))
     unread = pd.DataFrame({"id": [], "image": []}, dtype=str)
     if source.unread:
         listed = load_table(folder / UNREAD).frame
         unread = listed[~listed["id"].isin(loaded.readings.items)]
         # in random order, so that what is read next is no part of the alphabet
         unread = unread.sample(frac=1.0, random_state=SEED, ignore_index=True)
+    images = dict(zip(source.ids, source.images, strict=True))
+    if "images" in given:
+        images |= _images_in(Path(given["images"]), source.ids)
+        unread = unread.assign(image=[images[name] for name in unread["id"]])
     return Study(
         loaded=loaded,
-        images=dict(zip(source.ids, source.images, strict=True)),
+        images=images,
         unread=unread,
+        left=_left_to_read(folder, table),
         source=about.source,
     )

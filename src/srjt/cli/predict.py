@@ -421,6 +421,10 @@ def plan(
     check_files(out, html, force=force)
     if pilot is not None and (pilot / "readers.json").is_file():
         planned = _plan_of_readers(pilot, **planning)
+    elif pilot is not None and pilot.is_dir() and not any(pilot.glob("*.json")):
+        raise SrjtError(
+            f"{pilot} is neither the folder of a run nor that of srjt readers.", code="wrong_file"
+        )
     else:
         planned = srjt.plan(pilot, **planning)
     if out is not None:

@@ -45,13 +45,14 @@ def readers(
     ),
     ask: str | None = option(
         None,
-        "Begin a study: the readers of the first worklist, such as anna,bo,carl. It has --next N"
-        " images, drawn at random, for each of them.",
+        "Begin a study: its readers, such as anna,bo,carl. The same --next N images, drawn at"
+        " random, are for every reader. With the folder of a study: add these readers.",
         metavar="NAMES",
     ),
     next_: int | None = option(
         None,
-        "List the N readings (image and reader) that would help most.",
+        "List the N readings (image and reader) that would help most. In a study whose images have"
+        " several readers, new images are for all of them.",
         "--next",
         metavar="N",
         min=1,
@@ -106,7 +107,6 @@ def readers(
     train, and all readings with the probability that each one is right. Given such a
     folder, the command adds what was read on the page of srjt review since then.
     """
-    from srjt.auditing.blind_readings import left_to_read
     from srjt.data.grades import Grades
     from srjt.data.sources import readers_folder
     from srjt.data.sources.answers_file import with_answers
@@ -116,14 +116,23 @@ def readers(
     from srjt.reports.pages.readers import readers_page
 
     _check_options(
-        next_, again, per_reader=per_reader, next_for=next_for, probabilities=probabilities
+        next_, again, ask=ask, per_reader=per_reader, next_for=next_for, probabilities=probabilities
     )
-    if ask is not None:
+    if ask is not None and not (table / "readers.json").is_file():
         _begin(table, ask, count=next_, out=out, data=data)
         return
+    if ask is not None and next_ is None:
+        raise SrjtError(
+            "--ask needs --next, the number of images for each reader, as in --next 60.",
+            code="missing_option",
+            option="ask",
+        )
     data = replace(data, source=table)
     if not table.is_dir():
         data = data.with_reading_file()
+    elif force and (table / "readers.json").is_file():
+        for name in readers_folder.restore_tables(table):
+            print_line(f"{table / name} is again as srjt has written it.")
     loaded, study = _load(data, date_column=date_column)
     if study is not None and out is None:
         out = table
@@ -136,9 +145,15 @@ def readers(
         witness = readers_folder.read_probabilities(probabilities, readings)
     agreed = combine(readings, probabilities=witness)
     results = (loaded, agreement(readings), agreed)
-    unread = None if study is None else study.unread
     worklist = None
-    if again is not None:
+    if ask is not None:
+        worklist = readers_folder.worklist_of_new_readers(
+            loaded,
+            readers_folder.reader_names(ask),
+            next_ or 0,
+            unread=[] if study is None else study.unread["id"].tolist(),
+        )
+    elif again is not None:
         worklist = readers_folder.again_worklist(loaded, again)
     elif next_ is not None:
         worklist = readers_folder.worklist_table(
@@ -148,15 +163,20 @@ def readers(
             per_reader=per_reader,
             goal=next_for,
             probabilities=witness,
-            unread=() if unread is None else unread["id"].tolist(),
+            unread=[] if study is None else study.unread["id"].tolist(),
         )
+    fewer = _fewer(worklist, next_ or again, each=next_ is None or ask is not None)
     source = table.name if study is None else study.source
     if out is None:
-        show(readers_page(*results, source=source, grades=grades, worklist=worklist))
-        print_line(
-            "To write the page, the consensus and all readings to a folder, use --out DIR. To list"
-            " what to read next, add --next N."
+        show(
+            readers_page(
+                *results, source=source, grades=grades, worklist=worklist, study=study is not None
+            )
         )
+        hint = "To write the page, the consensus and all readings to a folder, use --out DIR."
+        if worklist is None:
+            hint += " To list what to read next, add --next N."
+        print_line(f"{fewer} {hint}".strip())
         return
     if study is None:
         folder = data.reading_options.get("images") or table.parent
@@ -165,33 +185,55 @@ def readers(
         located = [study.images.get(name) or name for name in readings.items]
     continues = study is not None and out == table
     replaced = 0
-    if continues and worklist is not None:
-        replaced = len(left_to_read(out))
+    if study is not None and continues and worklist is not None:
+        replaced = len(study.left)
+        if ask is not None:
+            worklist = readers_folder.joined_worklists(study.left, worklist)
+            replaced = 0
     about: dict[str, Any] = {"source": source, "images": located, "worklist": worklist}
     readers_folder.write_readers_folder(
         out,
         *results,
         **about,
         probabilities=probabilities,
-        unread=unread,
+        unread=None if study is None else study.unread,
         overwrite=force or continues,
     )
-    page = readers_page(*results, grades=grades, **about)
+    page = readers_page(*results, grades=grades, study=study is not None, **about)
     # before it is shown: whoever reads the output may stop reading
     write_page(page, out / "report.html", write=write_atomically)
     show(page)
     print_line(f"Page: {out / 'report.html'}; the consensus: {out / 'consensus.csv'}")
+    if fewer:
+        print_line(fewer)
     if worklist is not None and len(worklist):
-        shown = [*located, *(() if unread is None else unread["image"])]
+        shown = [*located, *([] if study is None else study.unread["image"])]
         _tell_worklist(out, worklist, shown, replaced)
+    elif study is not None and continues and len(study.left):
+        left = study.left
+        counted = count_of(len(left), "reading")
+        print_line(f"The worklist still has {counted}: {_shares(left)}.")
+        _tell_reader(out, left)
     elif study is not None:
-        _tell_what_is_left(out, left_to_read(out))
+        _tell_next(out, study, shared=results[1].shared_items)
+
+
+def _fewer(worklist: pd.DataFrame | None, asked: int | None, *, each: bool) -> str:
+    """That a worklist is shorter than was asked; "" if it is not. each: asked of each reader."""
+    if worklist is None or worklist.empty or asked is None:
+        return ""
+    if each:
+        least = int(worklist["reader"].value_counts().min())
+        return f"Only {count_of(least, 'image')} of a reader are left." if least < asked else ""
+    left = len(worklist)
+    return f"Only {count_of(left, 'reading')} could be listed." if left < asked else ""
 
 
 def _check_options(
     next_: int | None,
     again: int | None,
     *,
+    ask: str | None,
     per_reader: int | None,
     next_for: str,
     probabilities: Path | None,
@@ -202,6 +244,19 @@ def _check_options(
             "--next and --again write two worklists: give one of them.",
             code="conflict",
             option="again",
+        )
+    if ask is not None and again is not None:
+        raise SrjtError(
+            "--again is for readers who have read images, and --ask names new ones.",
+            code="conflict",
+            option="ask",
+        )
+    if ask is not None and (per_reader is not None or next_for != "consensus"):
+        given = "next_for" if per_reader is None else "per_reader"
+        raise SrjtError(
+            f"--{given.replace('_', '-')} has no effect with --ask: all get --next N images.",
+            code="option_without_effect",
+            option=given,
         )
     if next_ is None and (per_reader is not None or next_for != "consensus"):
         given = "next_for" if per_reader is None else "per_reader"
@@ -226,13 +281,21 @@ def _load(data: options.Source, *, date_column: str | None) -> tuple[ReadingsTab
     if (data.source / "readers.json").is_file():
         study = continued_study(data.source, given=data.reading_options)
         return study.loaded, study
+    if data.source.is_dir() and not (data.source / "labels.csv").exists():
+        raise SrjtError(
+            f"{data.source} is not the folder of a study: begin one with --ask, the names of its"
+            " readers, or give a table of readings.",
+            code="wrong_file",
+            option="ask",
+        )
     reading = {name: value for name, value in data.reading_options.items() if name in OF_READINGS}
     return read_readings(data.source, date_column=date_column, **reading), None
 
 
 def _begin(source: Path, ask: str, *, count: int | None, out: Path | None, data: Any) -> None:
     """Write the folder of a study that begins, and the first worklist."""
-    from srjt.data.sources.readers_folder import begin_study
+    from srjt.data.sources.readers_folder import begin_study, reader_names
+    from srjt.readers.readings import ENOUGH
 
     reading = replace(data, source=source).reading_options
     grades = reading.pop("grades", None)
@@ -244,14 +307,19 @@ def _begin(source: Path, ask: str, *, count: int | None, out: Path | None, data:
             code="missing_option",
             option="ask",
         )
-    readers = [name.strip() for name in ask.split(",") if name.strip()]
+    readers = reader_names(ask)
     known = ("images", "image_column", "patient_column")
     options = {name: reading[name] for name in known if name in reading}
     begun, worklist = begin_study(out, source, readers, count, grades=grades, **options)
-    print_line(
-        f"{out}: {count_of(begun.unread, 'image')}, {len(worklist) // len(readers):,} of them drawn"
-        f" at random for each of {count_of(len(readers), 'reader')}."
-    )
+    drawn = len(worklist) // len(readers)
+    images = f"{drawn:,} of {count_of(begun.unread, 'image')}, drawn at random"
+    each = "for 1 reader" if len(readers) == 1 else f"the same for each of {len(readers):,} readers"
+    print_line(f"{out}: {images}, {each}.")
+    if drawn < ENOUGH:
+        print_line(
+            f"About {ENOUGH} images are the least that tell how often readers err, and what a plan"
+            " needs."
+        )
     _tell_worklist(out, worklist, begun.images)
 
 
@@ -271,14 +339,18 @@ def _tell_worklist(
         _tell_reader(out, worklist)
 
 
-def _tell_what_is_left(out: Path, worklist: pd.DataFrame) -> None:
-    """Who has not read the worklist, and what to do when everybody has."""
-    if len(worklist):
-        readings = count_of(len(worklist), "reading")
-        print_line(f"The worklist still has {readings}: {_shares(worklist)}.")
-        _tell_reader(out, worklist)
-    else:
-        print_line(f"Next: {shlex.join(['srjt', 'plan', str(out)])}")
+def _tell_next(out: Path, study: Study, *, shared: int) -> None:
+    """The command that goes on when everything is read. shared: images that two readers have
+    read."""
+    from srjt.readers.readings import ENOUGH
+
+    readers = len(study.loaded.readings.readers)
+    words = ["plan", str(out)]
+    if shared < ENOUGH and readers == 1:
+        words = ["readers", str(out), "--ask", "NAME", "--next", str(ENOUGH)]
+    elif shared < ENOUGH:
+        words = ["readers", str(out), "--next", str((ENOUGH - shared) * readers)]
+    print_line(f"Next: {shlex.join(['srjt', *words])}")
 
 
 def _shares(worklist: pd.DataFrame) -> str:

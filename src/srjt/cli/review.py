@@ -188,14 +188,16 @@ def _read_worklist(
     open_: bool,
 ) -> None:
     """Serve the images of a worklist, and tell how many were read."""
-    from srjt.auditing.review_app import BlindSession, listen
+    from srjt.auditing.review_app import CANNOT_TELL, BlindSession, listen
     from srjt.data.sources.readers_folder import ReadersFolder
 
     session = BlindSession(**log, lines=lines, purpose="read", hidden=hidden)
     images = count_of(len(lines), "image")
     _serve(session, f"Read {images} as {log['reviewer']}", listen(**where), open_=open_)
     done = sum(answer is not None for answer in session.answers())
-    say(f"\nRead: {done:,} of {images}.")
+    unclear = sum(answer == CANNOT_TELL for answer in session.answers())
+    graded = f"Read: {done - unclear:,} of {images} graded"
+    say(f"\n{graded}, {unclear:,} cannot tell." if unclear else f"\n{graded}.")
     quoted = shlex.quote(str(folder))
     if done and isinstance(log["audit"], ReadersFolder):
         print_line(f"Next: srjt readers {quoted}")

@@ -80,21 +80,11 @@ def grade_values(values: Sequence[str], *, names: Sequence[str] | None = None) -
     present = filled(times)
     if names is None:
         names, note = _infer(present, times)
+        refuse_more_than_most(names)
         codes_of = _codes(names)
     else:
-        names = tuple(map(str.strip, map(str, names)))
-        if len(names) < 2 or not all(names):
-            raise SrjtError(
-                f"List at least two grades, from mild to severe, not {names}.",
-                code="too_few",
-                option="grades",
-            )
-        if len(set(map(str.casefold, names))) < len(names):
-            raise SrjtError(
-                f"A grade is listed twice: {', '.join(names)}.", code="not_unique", option="grades"
-            )
+        names = check_scale(names)
         codes_of, note = _match(present, names)
-    refuse_more_than_most(names)
     # A name that looks like a missing value is a grade if it is listed.
     code_of = {value: codes_of.get(_key(value), -1) for value in times}
     codes = np.array([code_of[value] for value in values], dtype=np.int64)
@@ -109,6 +99,23 @@ def grade_values(values: Sequence[str], *, names: Sequence[str] | None = None) -
             detail = f"'{_listed([value])}' is not one of {', '.join(names)}"
             invalid[row] = ("invalid-grade", detail)
     return Grading(names=tuple(names), codes=codes, invalid=invalid, note=note)
+
+
+def check_scale(names: Sequence[str]) -> tuple[str, ...]:
+    """The names of the grades that somebody lists; an error if they are no scale."""
+    names = tuple(map(str.strip, map(str, names)))
+    if len(names) < 2 or not all(names):
+        raise SrjtError(
+            f"List at least two grades, from mild to severe; got {','.join(names) or 'none'}.",
+            code="too_few",
+            option="grades",
+        )
+    if len(set(map(str.casefold, names))) < len(names):
+        raise SrjtError(
+            f"A grade is listed twice: {', '.join(names)}.", code="not_unique", option="grades"
+        )
+    refuse_more_than_most(names)
+    return names
 
 
 def order_names(names: Iterable[str], *, gaps: bool = False) -> tuple[str, ...]:

@@ -87,8 +87,8 @@ def join_all_names(
         raise SrjtError(
             f"{known_in} names {whole} of the {len(joined):,} images of {wanted_in}. Missing:"
             f" {few(repr(wanted[row]) for row in missing.tolist())}; its own names:"
-            f" {few(map(repr, known))}. One name must be the other one, or the end of it, with"
-            " whole folders.",
+            f" {few(map(repr, known))}. The names must be equal, or one the end of the"
+            " other after a slash.",
             code="no_match",
         )
     return joined

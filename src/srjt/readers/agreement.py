@@ -203,15 +203,16 @@ def _quantile(drawn: Floats, share: Floats) -> Floats:
     return np.asarray(low + (place - below) * (high - low))
 
 
-def interval_of(values: Floats, patients: float, level: float, *, more: float = np.nan) -> Interval:
-    """more: the coefficient with one more disagreement."""
+def interval_of(
+    values: Floats, patients: float, level: float, *, more: float = np.nan, lowest: float = -np.inf
+) -> Interval:
+    """more: the coefficient with one more disagreement. lowest: that it can be."""
     lower = 0.0
     if np.isfinite(more):
         lower = max(float(values[0]) - more, 0.0)
-    return Interval(
-        float(values[0]),
-        *ends(values[:, None], patients, level, lower=lower, highest=1.0)[:, 0].tolist(),
-    )
+    value = float(values[0])
+    low, high = ends(values[:, None], patients, level, lower=lower, highest=1.0)[:, 0].tolist()
+    return Interval(value, max(low, min(lowest, value)) if np.isfinite(low) else low, high)
 
 
 def interval_of_share(
@@ -361,6 +362,12 @@ def agreement(
     low[largest], high[largest] = ends(
         draws["pairs"], of_pair[largest], confidence, lower=lower, highest=1.0
     )
+    low[largest] = np.maximum(low[largest], -1.0)  # nan stays
+    quadratic = coefficient(lambda tables: weighted_kappa(tables, power=2), "pooled")
+    if len(first) == 1:  # of two readers there is one number
+        quadratic = Interval(
+            float(weighted_kappa(first, power=2)[0]), float(low[0]), float(high[0])
+        )
     distance = np.abs(np.subtract.outer(np.arange(classes), np.arange(classes)))
     return Agreement(
         readers=readings.readers,
@@ -373,7 +380,7 @@ def agreement(
             worth=float(more_of_pair.sum()),
         ),
         alpha=coefficient(krippendorff_alpha, "coincidences"),
-        fleiss=coefficient(fleiss_kappa, "items", "shares"),
+        fleiss=coefficient(fleiss_kappa, "items", "shares", lowest=_lowest_fleiss(shared.visits)),
         ac2=coefficient(gwet_ac2, "items", "shares"),
         icc_one_way=coefficient(icc_one_way, "one_way"),
         icc_agreement=coefficient(lambda sums: icc_two_way(sums)[0], "complete", patients=complete),
@@ -382,9 +389,16 @@ def agreement(
         ),
         exact=interval_of_share(total, distance == 0, shared, owner, confidence),
         within_one=interval_of_share(total, distance <= 1, shared, owner, confidence),
-        quadratic=coefficient(lambda tables: weighted_kappa(tables, power=2), "pooled"),
+        quadratic=quadratic,
         shared_items=len(np.unique(shared.item)),
     )
+
+
+def _lowest_fleiss(visits: Readings) -> float:
+    """The least that Fleiss' κ of so many readings of each item can be, if no two agree."""
+    number = np.bincount(visits.item)
+    several = number[number > 1]
+    return -1.0 / (int(several.min()) - 1) if len(several) else -1.0
 
 
 def _coefficient(
@@ -395,6 +409,7 @@ def _coefficient(
     classes: int,
     patients: float,
     confidence: float,
+    lowest: float = -1.0,
 ) -> Interval:
     """A coefficient of the draws of these names, with its interval, in which one more disagreement
     may occur. more: what that adds to them."""
@@ -409,7 +424,7 @@ def _coefficient(
         drawn.append(values)
         with_more.append(with_one)
     lowered = float(function(*with_more)[0])
-    return interval_of(function(*drawn), patients, confidence, more=lowered)
+    return interval_of(function(*drawn), patients, confidence, more=lowered, lowest=lowest)
 
 
 def _draws(

@@ -33,18 +33,22 @@ class Undetermined(DictMixin):
     @property
     def sentence(self) -> str:
         """Why, and what would tell it."""
+        return self.sentence_of("item")
+
+    def sentence_of(self, noun: str) -> str:
+        """The same of readings of images, or whatever the noun is."""
         if self.kind == "one_reader":
             return (
-                "One reader alone cannot be told from the truth; readings of the same items by a"
+                f"One reader alone cannot be told from the truth; readings of the same {noun}s by a"
                 " second reader can."
             )
         if self.kind == "no_pairs":
             return (
-                "No item has two readings, so nothing tells how often readers err; a second reading"
-                " of some items does."
+                f"No {noun} has two readings, so nothing tells how often readers err; a second"
+                f" reading of some {noun}s does."
             )
         return (
-            f"Only {count_of(self.several, 'item has', 'items have')} several readings and"
+            f"Only {count_of(self.several, f'{noun} has', f'{noun}s have')} several readings and"
             f" {self.known} a reference; about {ENOUGH} are the least that tells how often readers"
             " err."
         )
@@ -73,6 +77,10 @@ class Basis(DictMixin):
     @property
     def sentence(self) -> str:
         """What is taken for granted, in one sentence or two."""
+        return self.sentence_of("item")
+
+    def sentence_of(self, noun: str) -> str:
+        """The same of readings of images, or whatever the noun is."""
         if self.kind == "reference":
             return (
                 "The reference is taken as the truth; where there is none, readers err as they do"
@@ -80,9 +88,10 @@ class Basis(DictMixin):
             )
         if self.kind == "two_readers":
             return (
-                "Two readings cannot tell who is right: each reader's rate lies between never wrong"
-                f" and always wrong where they differ. A third reader of about {self.items} items,"
-                f" or {self.items} verified grades, settles it."
+                "Two readings tell neither who is right nor which errors both make: the intervals"
+                " reach from a reader who is never wrong to one who is always wrong where the two"
+                f" differ, and where both err. A third reader of about {self.items} {noun}s, or"
+                f" {self.items} verified grades, tells who is right."
             )
         if self.kind == "unbiased":
             return (

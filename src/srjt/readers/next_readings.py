@@ -10,7 +10,7 @@ which need not be those on which the grade is unclear.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Literal, get_args
 
@@ -19,7 +19,7 @@ import pandas as pd
 
 from srjt.errors import SrjtError, unknown_name
 from srjt.readers.consensus import Consensus
-from srjt.readers.readings import Floats, Ints, Readings
+from srjt.readers.readings import Bools, Floats, Ints, Readings
 
 Goal = Literal["consensus", "readers", "model"]
 
@@ -39,11 +39,12 @@ def next_readings(
     goal: Goal = "consensus",
     answers: Ints | None = None,
     unread: Sequence[str] = (),
+    unread_by_all: bool = False,
 ) -> pd.DataFrame:
     """The readings that make a statement most certain.
 
     Each item occurs at most once, and no reader is asked for an item twice. Items with a reference
-    are left out, unless readers are to be known.
+    are left out, unless readers are to be known. Of equal gains, the readers get as many each.
 
     Parameters
     ----------
@@ -66,6 +67,9 @@ def next_readings(
         it was not asked.
     unread : sequence of str
         Items that nobody has read, which may be read, too: the first ones first.
+    unread_by_all : bool
+        With the goal "consensus": such an item occurs once for each reader, so that the readings
+        also tell how well readers agree.
 
     Returns
     -------
@@ -120,6 +124,7 @@ def next_readings(
         place, by = np.indices(of_new.shape).reshape(2, -1)
         candidates.append((new[place], by, of_new.ravel()))
     item, reader = (np.concatenate([one[part] for one in candidates]) for part in (0, 1))
+    together = (item >= len(readings.items)) & unread_by_all
     gain = np.concatenate([one[2] for one in candidates])
     items = [*readings.items, *unread]
     limit = count if per_reader is None else per_reader
@@ -127,7 +132,7 @@ def next_readings(
         known = _rate_information(consensus, readings, new_reader=new_reader)
         taken, gain = _take_in_turn(item, reader, gain, known, count=count, limit=limit)
     else:
-        taken = _take(item, reader, gain, count=count, limit=limit)
+        taken = _take(item, reader, gain, count=count, limit=limit, together=together)
         gain = gain[taken]
     return pd.DataFrame(
         {
@@ -138,19 +143,51 @@ def next_readings(
     )
 
 
-def _take(item: Ints, reader: Ints, gain: Floats, *, count: int, limit: int) -> list[int]:
-    """The candidates with the largest gains, each item once."""
+def _take(
+    item: Ints, reader: Ints, gain: Floats, *, count: int, limit: int, together: Bools
+) -> list[int]:
+    """The candidates with the largest gains, each item once; of those with equal gains, those of
+    the readers who have fewest.
+
+    together: (n,) candidates of items that all readers read, or none: by item, then by reader. The
+    last such item may be more than was asked.
+    """
+    worth = gain.copy()
+    if together.any():
+        readers = int(reader.max()) + 1
+        worth[together] = gain[together].reshape(-1, readers).mean(axis=1).repeat(readers)
+    worth = (worth / max(worth.max(initial=0.0), 1e-300)).round(6)
+    order = np.argsort(-worth, kind="stable")
     taken: list[int] = []
     used: set[int] = set()
     given: Counter[int] = Counter()  # items to each reader
-    for one in np.argsort(-gain, kind="stable").tolist():
-        if len(taken) == count:
-            break
-        if item[one] not in used and given[reader[one]] != limit:
-            used.add(item[one])
-            given[reader[one]] += 1
-            taken.append(one)
+    for equal in np.split(order, np.flatnonzero(np.diff(worth[order])) + 1):
+        queues = _queues(equal, reader, together)
+        while queues and len(taken) < count:
+            for queue in queues:
+                while queue and item[queue[0][0]] in used:
+                    queue.popleft()
+            queues = [queue for queue in queues if queue]
+            queues = [q for q in queues if all(given[one] < limit for one in reader[q[0]].tolist())]
+            if queues:
+                fewest = min(queues, key=lambda q: max(given[one] for one in reader[q[0]].tolist()))
+                chosen = fewest.popleft()
+                used.add(int(item[chosen[0]]))
+                given.update(reader[chosen].tolist())
+                taken += chosen
     return taken
+
+
+def _queues(rows: Ints, reader: Ints, together: Bools) -> list[deque[list[int]]]:
+    """Candidates that are taken at once: of each reader one at a time, and all of an item."""
+    alone = rows[~together[rows]]
+    alone = alone[np.argsort(reader[alone], kind="stable")]
+    parts = np.split(alone, np.flatnonzero(np.diff(reader[alone])) + 1)
+    queues = [deque([one] for one in part.tolist()) for part in parts]
+    if together[rows].any():
+        readers = int(reader.max()) + 1
+        queues.append(deque(np.sort(rows[together[rows]]).reshape(-1, readers).tolist()))
+    return queues
 
 
 def _take_in_turn(

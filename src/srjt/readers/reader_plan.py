@@ -13,16 +13,17 @@ import pandas as pd
 from scipy.optimize import brentq  # type: ignore[import-untyped]
 from scipy.special import chdtri, stdtrit  # type: ignore[import-untyped]
 
-from srjt.errors import SrjtError
+from srjt.errors import Option, SrjtError
 from srjt.noise.matrices import SHARED_ERRORS
 from srjt.notebook import HasPage
 from srjt.ordinal.intervals import Interval, effective_patients
 from srjt.readers.agreement import Agreement
-from srjt.readers.consensus import Consensus, posterior_median, true_given_seen
+from srjt.readers.consensus import Consensus, posterior_median, true_if_shares_stay
 from srjt.readers.readings import ENOUGH, Floats, Ints, Readings
 from srjt.readers.repeats import Repeated, repeats_of
 
 WIDTHS = (2.0, 1.5, 1.0, 0.75, 0.5)  # of the table, as multiples of the one that is wanted
+NARROWEST, WIDEST = 1e-4, 0.5  # half-widths of the interval of a share
 Z = 1.959964  # of a 95 % interval
 READINGS = (1, 2, 3, 5, 7)
 OUTSIDE = 0.05  # of the variances of a pilot; the plausible numbers promise 90 %
@@ -101,6 +102,13 @@ def plan_items(
     readings: Readings, agree: Agreement, *, half_width: float = 0.05, noun: str = "item"
 ) -> ReaderPlan:
     """The plan without the wrong grades."""
+    if not NARROWEST <= half_width <= WIDEST:  # nan is neither
+        raise SrjtError(
+            Option("half_width"),
+            f" of the share of equal grades lies between {NARROWEST:g} and {WIDEST:g}; got"
+            f" {half_width:g}.",
+            code="out_of_bounds",
+        )
     if agree.shared_items < ENOUGH:
         raise SrjtError(
             f"{agree.shared_items:,} {noun}s were read by two readers: a plan needs {ENOUGH} or"
@@ -110,9 +118,10 @@ def plan_items(
     exact = agree.exact
     alike = max(effective_patients(readings.owner()[readings.pairs().item]), 2.0)
     pilot = agree.shared_items
-    times = [pilots_for(exact, half_width * factor, patients=alike) for factor in WIDTHS]
+    widths = [width for factor in WIDTHS if (width := half_width * factor) <= WIDEST]
+    times = [pilots_for(exact, width, patients=alike) for width in widths]
     wanted = [math.ceil(pilot * one) for one in times]
-    items = wanted[WIDTHS.index(1.0)]
+    items = wanted[widths.index(half_width)]
     # the variance between patients is known as that of so many numbers, and follows from the share
     degrees = alike - 1.0
     ends = [1.0, *(degrees / chdtri(degrees, [OUTSIDE / 2.0, 1.0 - OUTSIDE / 2.0]))]
@@ -127,8 +136,8 @@ def plan_items(
         pilot=pilot,
         agreement=exact,
         items=items,
-        plausible=(math.floor(items * min(ends)), math.ceil(items * max(ends))),
-        table=pd.DataFrame({"half_width": np.multiply(WIDTHS, half_width), "items": wanted}),
+        plausible=(max(1, math.floor(items * min(ends))), math.ceil(items * max(ends))),
+        table=pd.DataFrame({"half_width": widths, "items": wanted}),
         readings=pd.DataFrame(columns=["readings", "wrong", "low", "high"]),
         reason="",
         second=math.ceil(_spread(again) * (Z / half_width) ** 2),
@@ -174,6 +183,8 @@ def pilots_for(share: Interval, half_width: float, *, patients: float) -> float:
     def off(times: float) -> float:
         return times * now * lost(times * patients) - wanted
 
+    if off(1.0 / patients) >= 0.0:  # one patient is enough
+        return 1.0 / patients
     times: float = brentq(off, 1.0 / patients, 10.0 * max(1.0, wanted / now))
     return round(times, 9)
 
@@ -187,29 +198,48 @@ def wrong_by_readings(agreed: Consensus, *, seed: int = 0) -> pd.DataFrame:
     """The expected share of wrong grades of items with 1, 2, … readings, each by another reader
     like those of the consensus: ``readings``, ``wrong``, ``low`` and ``high``.
 
-    Items are simulated by the model, and their grades are the median of its posterior. ``low``: no
-    errors are shared; ``high``: something in an item misleads all readers as often as one of them
-    errs; ``wrong``: as often as the consensus assumes.
+    Items are simulated by the model, and their grades are the median of its posterior. The shares
+    are multiplied so that one reading is wrong as often as the readings so far, and the grade of as
+    many readings as so far as often as the consensus. ``low``: no errors are shared; ``high``:
+    something in an item misleads all readers as often as one of them errs; ``wrong``: as often as
+    the consensus assumes.
     """
     if not agreed.determined:
         return pd.DataFrame({"readings": [], "wrong": [], "low": [], "high": []})
+    so_far = max(1, round(float(agreed.variants.evidence.weight.mean())))
+    wrong = {
+        count: _wrong_of_simulated(agreed, count, seed=seed)
+        for count in sorted({*READINGS, so_far})
+    }
+    known = {1: agreed.overall_noise_rate}
+    if so_far > 1 and not agreed.variants.evidence.anchored:
+        known[so_far] = agreed.error
+    counts = np.log(list(known))
+    factors = [share / max(float(wrong[count][1]), 1e-9) for count, share in known.items()]
     rows = []
     for count in READINGS:
-        wrong = np.zeros(3)
-        fits = zip(agreed.variants.weights, agreed.variants.fits, strict=True)
-        for weight, fit in fits:
-            posterior = _simulated(fit.prior, fit.matrices, agreed.readings, count, seed=seed)
-            of_grade = fit.states.of_grade
-            by_grade = posterior @ of_grade
-            grade = posterior_median(by_grade)
-            said = np.einsum("r,rsj->sj", agreed.readings / agreed.readings.sum(), fit.matrices)
-            seen = of_grade.T @ (fit.prior[:, None] * said)
-            seen /= seen.sum(axis=1, keepdims=True)
-            for place, amount in enumerate((0.0, SHARED_ERRORS, 1.0)):
-                true = by_grade @ true_given_seen(seen, amount)
-                wrong[place] += weight * (1.0 - true[np.arange(len(true)), grade].mean())
-        rows.append((count, wrong[1], wrong[0], wrong[2]))
+        factor = float(np.interp(np.log(count), counts, factors))
+        none, expected, most = np.minimum(wrong[count] * factor, 1.0).tolist()
+        rows.append((count, expected, none, most))
     return pd.DataFrame(rows, columns=["readings", "wrong", "low", "high"])
+
+
+def _wrong_of_simulated(agreed: Consensus, count: int, *, seed: int) -> Floats:
+    """(3,) the share of wrong grades of simulated items with so many readings, if readers share no
+    errors, as many as the consensus assumes, and as many as one makes."""
+    wrong = np.zeros(3)
+    for weight, fit in zip(agreed.variants.weights, agreed.variants.fits, strict=True):
+        posterior = _simulated(fit.prior, fit.matrices, agreed.readings, count, seed=seed)
+        of_grade = fit.states.of_grade
+        by_grade = posterior @ of_grade
+        grade = posterior_median(by_grade)
+        said = np.einsum("r,rsj->sj", agreed.readings / agreed.readings.sum(), fit.matrices)
+        seen = of_grade.T @ (fit.prior[:, None] * said)
+        seen /= seen.sum(axis=1, keepdims=True)
+        for place, amount in enumerate((0.0, SHARED_ERRORS, 1.0)):
+            true = by_grade @ true_if_shares_stay(seen, amount)
+            wrong[place] += weight * (1.0 - true[np.arange(len(true)), grade].mean())
+    return wrong
 
 
 def _simulated(prior: Floats, matrices: Floats, made: Ints, count: int, *, seed: int) -> Floats:

@@ -231,6 +231,22 @@ class TwoReadings(NamedTuple):
 
 def two_readings(readings: Readings) -> TwoReadings:
     """By time, otherwise by place in the table."""
+    one, other = _read_twice(readings)
+    return TwoReadings(
+        readings.item[one], readings.reader[one], readings.grade[one], readings.grade[other]
+    )
+
+
+def days_between(readings: Readings) -> Floats:
+    """(K,) the days between the two readings of ``two_readings``; nan where a time is unknown."""
+    one, other = _read_twice(readings)
+    if readings.times is None:
+        return np.full(len(one), np.nan)
+    return np.asarray((readings.times[other] - readings.times[one]) / np.timedelta64(1, "D"))
+
+
+def _read_twice(readings: Readings) -> tuple[Ints, Ints]:
+    """(K,) and (K,) which readings are the first and the second of an item by the same reader."""
     order = np.arange(len(readings))
     if readings.times is not None:
         order = np.argsort(readings.times, kind="stable")
@@ -239,11 +255,7 @@ def two_readings(readings: Readings) -> TwoReadings:
     visit = np.sort(visit, kind="stable")
     starts = np.flatnonzero(np.r_[True, visit[1:] != visit[:-1]])
     twice = starts[np.diff(np.r_[starts, len(visit)]) > 1]
-    one = by_visit[twice]
-    other = by_visit[twice + 1]
-    return TwoReadings(
-        readings.item[one], readings.reader[one], readings.grade[one], readings.grade[other]
-    )
+    return by_visit[twice], by_visit[twice + 1]
 
 
 # The readings as the consensus model takes them: a sparse matrix of items × reader and grade.

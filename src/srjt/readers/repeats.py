@@ -20,8 +20,17 @@ from srjt.ordinal.intervals import (
     wrong_by,
 )
 from srjt.readers.agreement import ends, interval_of, weighted_kappa
-from srjt.readers.readings import Bools, Floats, Ints, Readings, TwoReadings, two_readings
+from srjt.readers.readings import (
+    Bools,
+    Floats,
+    Ints,
+    Readings,
+    TwoReadings,
+    days_between,
+    two_readings,
+)
 
+SOON = 7.0  # days in which a reader may remember a grade
 _LIMIT = 1.96  # standard deviations: Bland and Altman's limits of agreement
 
 
@@ -46,6 +55,13 @@ class Repeated(DictMixin):
     exact_between: Interval  # among readings of an item by two readers
     noise: float
     reader_effect: float
+    soon: int = 0  # second readings less than a week after the first
+
+    @property
+    def clear(self) -> bool:
+        """Whether readers agree with themselves more often than with each other, beyond the
+        intervals of both shares."""
+        return self.exact.low > self.exact_between.high
 
     @property
     def worth(self) -> float:
@@ -120,6 +136,7 @@ def repeats_of(
         ),
         noise=noise**0.5,
         reader_effect=max(float(between.mean()) / 2.0 - noise, 0.0) ** 0.5,
+        soon=int((days_between(readings) < SOON).sum()),  # nan is not
     )
 
 

@@ -348,7 +348,8 @@ def read_images(
         option = next(iter(given.given))
         raise SrjtError(
             Option(option),
-            f" applies to a table of images, and {sources[0]} is none.",
+            f" applies to a table of images, and {sources[0]} is a"
+            f" {'folder' if os.path.isdir(str(sources[0])) else 'file of another kind'}.",
             code="option_without_effect",
         )
     if not len(images := pd.concat(parts)):

@@ -7,12 +7,14 @@ readings.csv     one row per reading, with the probability that it is right
 unread.csv       the images of the study that nobody has read yet
 worklist.csv     what to read next, and by whom
 report.html      the page
+.backup          the tables once more: programs that show a table may write it otherwise
 """
 
 from __future__ import annotations
 
 import io
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,7 +28,7 @@ import pandas as pd
 from pydantic import AfterValidator, BaseModel
 
 from srjt import files
-from srjt.data.grades import Grades, distinct
+from srjt.data.grades import Grades, check_scale, distinct
 from srjt.data.manifest import POSTERIOR, neutralise_formula
 from srjt.data.names import join_all_names
 from srjt.data.sources.folders import read_images
@@ -41,6 +43,7 @@ from srjt.readers.readings import Readings
 
 SEED = 0  # of what is drawn to be read: the same for everybody
 UNREAD = "unread.csv"
+BACKUP = ".backup"
 _COMPUTED = ["consensus", "probability", "gain"]  # columns of readings.csv and worklist.csv
 
 
@@ -129,9 +132,11 @@ def worklist_table(
 
     Empty if every item is trusted, or nobody can be asked: a crowd has no names. probabilities: of
     the network whose error is to be known, with the goal "model". unread: images of the study that
-    nobody has read.
+    nobody has read; where several readers have read the same images so far, they go on so.
     """
     readings = reading.readings
+    visits = readings.first()
+    shared = np.bincount(visits.item, minlength=len(readings.items)) > 1
     answers = None
     if goal == "model" and probabilities is not None:
         answers = probabilities.argmax(axis=1)
@@ -147,12 +152,43 @@ def worklist_table(
                 goal=goal,
                 answers=answers,
                 unread=unread,
+                unread_by_all=bool(shared.mean() > 0.5) and not new_reader,
             )
     names = {name: wanted[name].map(neutralise_formula) for name in ("item", "reader")}
     table = wanted.assign(**names, gain=wanted["gain"].round(6))
     table = table.rename(columns={"item": reading.columns.noun})
     table.attrs["goal"] = goal
     return table
+
+
+def worklist_of_new_readers(
+    reading: ReadingsTable, names: Sequence[str], count: int, *, unread: Sequence[str]
+) -> pd.DataFrame:
+    """So many images for each of these new readers of a study, drawn at random from those that
+    others have read, then from the others."""
+    known = [name for name in names if name in reading.readings.readers]
+    if known:
+        raise SrjtError(
+            f"{known[0]} is a reader of this study already: ",
+            Option("ask"),
+            " adds new ones.",
+            code="name_in_use",
+        )
+    rows = []
+    read = sorted(reading.readings.items)
+    draw = np.random.Generator(np.random.PCG64(SEED)).permutation(len(read))
+    items = [*(read[place] for place in draw), *unread][:count]
+    rows = [(item, reader) for reader in names for item in items]
+    return _pairs(rows, reading.columns.noun)
+
+
+def joined_worklists(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
+    """The rows of both, each reading once."""
+    both = pd.concat([first, second], ignore_index=True)
+    if "readings" in both:
+        both["readings"] = both["readings"].fillna("0")
+    keys = [name for name in both if name not in _COMPUTED]
+    return both.drop_duplicates(keys, ignore_index=True).fillna("")
 
 
 def first_worklist(items: Sequence[str], readers: Sequence[str], count: int) -> pd.DataFrame:
@@ -177,6 +213,22 @@ def again_worklist(reading: ReadingsTable, count: int) -> pd.DataFrame:
         once = np.sort(draw.permutation(item[times == 1])[:count])
         rows += [(readings.items[one], reader) for one in draw.permutation(once)]
     return _pairs(rows, reading.columns.noun).assign(readings=1)
+
+
+def reader_names(text: str) -> list[str]:
+    """The names of readers that are separated by commas; an error if there is none, or one occurs
+    twice."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise SrjtError("Name the readers, as in anna,bo.", code="wrong_values", option="ask")
+    for name in names:
+        if names.count(name) > 1:
+            raise SrjtError(
+                f"{name} is named twice: readers need different names.",
+                code="not_unique",
+                option="ask",
+            )
+    return names
 
 
 def _pairs(rows: list[tuple[str, str]], noun: str) -> pd.DataFrame:
@@ -281,12 +333,7 @@ def begin_study(
     source: a folder of images, or a table that names them; options: how it is read. count: the
     images for each reader.
     """
-    if not readers or len(set(readers)) < len(readers):
-        raise SrjtError(
-            "The readers of a study need different names, as in anna,bo.",
-            code="wrong_values",
-            option="ask",
-        )
+    scale = check_scale(grades)
     samples = read_images([source], **options)
     paths = [os.path.abspath(path) for path in samples.paths]
     names = list(samples.ids)
@@ -298,7 +345,7 @@ def begin_study(
     about = ReadersFile(
         source=source.name,
         noun="image",
-        grades=list(grades),
+        grades=list(scale),
         readers=list(readers),
         items=0,
         readings=0,
@@ -341,8 +388,10 @@ def _is_ours(folder: Path, tables: dict[str, pd.DataFrame]) -> bool:
 def _write(folder: Path, about: ReadersFile, tables: dict[str, pd.DataFrame]) -> None:
     with files.explain_write_errors(f"{folder} cannot be written"):
         folder.mkdir(parents=True, exist_ok=True)
+        (folder / BACKUP).mkdir(exist_ok=True)
         for name, table in tables.items():
-            files.write_atomically(folder / name, files.as_csv(table))
+            for path in (folder / name, folder / BACKUP / name):
+                files.write_atomically(path, files.as_csv(table))
         facts = files.as_json(about.model_dump())
         files.write_checksums(folder, tables, coming={"readers.json": facts})
         files.write_atomically(folder / "readers.json", facts)
@@ -408,10 +457,49 @@ def _read_text(file: Path | io.StringIO, **options: Any) -> pd.DataFrame:
 
 
 def read_readers_file(folder: Path) -> ReadersFile:
-    """The contents of ``readers.json``."""
+    """The contents of ``readers.json``; an error if a file of the folder is gone or was changed."""
     about = files.read_json(folder / "readers.json", ReadersFile, advice="run srjt readers again")
-    files.check_checksums(folder, advice="restore it, or run srjt readers again with --force.")
+    for name in _changed_files(folder):
+        advice = (
+            "restore it from a copy of yours, or run srjt readers again with its table and --force"
+        )
+        if _backup_of(folder, name) is not None:
+            advice = f"to have it as it was, run srjt readers {shlex.quote(str(folder))} --force"
+        raise SrjtError(
+            f"{folder / name} is not the file that srjt has written: {advice}.",
+            code="damaged_file",
+        )
     return about
+
+
+def restore_tables(folder: Path) -> list[str]:
+    """Write the tables that are gone or were changed as they were, as far as there is a copy; their
+    names."""
+    restored = []
+    for name in _changed_files(folder):
+        content = _backup_of(folder, name)
+        if content is not None:
+            files.write_output(folder / name, content)
+            restored.append(name)
+    return restored
+
+
+def _changed_files(folder: Path) -> list[str]:
+    """The files of the folder that are gone, or are not as they were written."""
+    changed = []
+    for name, digest in files.read_checksums(folder).items():
+        file = folder / name
+        if not file.is_file() or files.sha256_of(file) != digest:
+            changed.append(name)
+    return changed
+
+
+def _backup_of(folder: Path, name: str) -> bytes | None:
+    """The content of a table as it was written; None if there is no copy of it."""
+    copy = folder / BACKUP / name
+    if not copy.is_file() or files.sha256_of(copy) != files.read_checksums(folder)[name]:
+        return None
+    return copy.read_bytes()
 
 
 def read_readers_folder(folder: Path) -> ReadersFolder:

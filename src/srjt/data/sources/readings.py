@@ -183,7 +183,7 @@ def reading_columns(
         chosen.pop("date", None)
     else:
         if "grade" not in chosen or item is None:
-            raise tables.missing_column("image" if "grade" in chosen else "grade", table)
+            raise _missing_columns(table, grade="grade" not in chosen, image=item is None)
         grades = {"": chosen["grade"]}
         said_later = {"reference"}
     return ReadingColumns(
@@ -197,6 +197,21 @@ def reading_columns(
         reference=chosen.get("reference"),
         date=chosen.get("date"),
         notes=tuple(notes[name] for name in notes if name not in said_later),
+    )
+
+
+def _missing_columns(table: Table, **missing: bool) -> SrjtError:
+    """The error for a table that lacks the columns of these roles."""
+    roles = [role for role, is_missing in missing.items() if is_missing]
+    options: list[object] = []
+    for role in roles:
+        options += [" and " if options else "", Option(f"{role}_column")]
+    return SrjtError(
+        f"No column of {table.name} looks like the {' or the '.join(roles)}: name",
+        " them with " if len(roles) > 1 else " it with ",
+        *options,
+        f". Columns: {few(table.frame.columns, tables.SHOWN)}.",
+        code="missing_column",
     )
 
 
@@ -266,9 +281,13 @@ def parse_dates(cells: Sequence[str], *, column: str) -> Times:
             code="wrong_values",
         )
     best, *others = [read[row] for row in np.flatnonzero(np.array(dated) == max(dated))]
-    if any((other != best)[~np.isnat(best)].any() for other in others):
+    differ = np.zeros(len(cells), dtype=bool)
+    for other in others:
+        differ |= (other != best) & ~np.isnat(best)
+    if differ.any():
+        date = cells[int(differ.argmax())]
         raise SrjtError(
-            f"The dates in {column!r}, such as {first[:40]!r}, may be day/month or month/day: write"
+            f"The dates in {column!r}, such as {date[:40]!r}, may be day/month or month/day: write"
             " 2024-05-31.",
             code="ambiguous",
             option="date_column",
@@ -608,9 +627,10 @@ def _notes(readings: Readings, chosen: ReadingColumns, source: str, *, empty: in
         trusted = f"{chosen.noun}s with a trusted grade: {(readings.reference >= 0).sum():,}"
         notes.append(f"reference: column {chosen.reference!r}; {trusted}")
     if readings.times is not None:
-        notes.append(
-            f"dates: readings without one that can be read: {np.isnat(readings.times).sum():,}"
-        )
+        without = int(np.isnat(readings.times).sum())
+        notes.append(f"readings without a date that can be read: {without:,}")
+        if not without:
+            notes[-1] = "all readings have a date"
     return notes
 
 

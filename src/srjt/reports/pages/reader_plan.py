@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from srjt.errors import count_of
 from srjt.readers.reader_plan import ReaderPlan
 from srjt.reports.page import KeyNumber, Page, Section, page_of
-from srjt.reports.pages.repeats import sentences
+from srjt.reports.pages.repeats import sentences, too_soon
 from srjt.reports.table import between, data_table
 
 
@@ -15,6 +15,12 @@ def notes_of(plan: ReaderPlan) -> Iterator[str]:
     """What the numbers rest on."""
     if plan.reason:
         yield plan.reason
+
+
+def warnings_of(plan: ReaderPlan) -> Iterator[str]:
+    """What is wrong with the readings so far."""
+    if plan.repeats is not None and plan.repeats.soon:
+        yield too_soon(plan.repeats.soon, plan.repeats.items)
 
 
 def second_of(plan: ReaderPlan) -> Iterator[str]:
@@ -46,14 +52,15 @@ def reader_plan_page(plan: ReaderPlan) -> Page:
     if len(plan.readings):
         shown = plan.readings[["readings", "wrong"]].rename(columns={"wrong": "wrong grades"})
         ends = plan.readings[["low", "high"]].to_numpy(float)
-        shown["range"] = [between(low, high, ".0%") for low, high in ends]
+        shown["by shared errors"] = [between(low, high, ".0%") for low, high in ends]
         readings = data_table(
             shown,
             title=f"Readings of each {plan.noun}",
             caption=(
-                "The model expects this share of wrong grades in the consensus of so many readers"
-                " like these. At the lower end of the range, readers share no errors; at the upper"
-                " end, they share as many as one reader makes alone."
+                "Expected share of wrong grades in the consensus of so many readers like these; one"
+                " reading, and as many as so far, are as in srjt readers. By shared errors: from"
+                " none to as many as one reader makes alone; how few readings there are so far is"
+                " not part of it, as it is of the intervals of srjt readers."
             ),
             formats={"wrong grades": ".0%", "readings": ".0f"},
             slug="readings",
@@ -65,13 +72,14 @@ def reader_plan_page(plan: ReaderPlan) -> Page:
     return Page(
         kind="Plan",
         title=(
-            f"{count_of(plan.items, plan.noun)} give the agreement of two readers within ±"
-            f" {plan.half_width:g}"
+            f"The agreement of two readers within ± {plan.half_width:g} needs"
+            f" {count_of(plan.items, plan.noun)}"
         ),
         lead=(
-            f"{low:,} to {high:,} are plausible, from {plan.pilot:,} so far. As many readers as so"
-            f" far must read each {plan.noun}."
+            f"Judging from {count_of(plan.pilot, plan.noun)}, {low:,} to {high:,} may be needed. As"
+            f" many readers as so far must read each {plan.noun}."
         ),
+        warnings=list(warnings_of(plan)),
         remarks=list(notes_of(plan)),
         key_numbers=[KeyNumber.of("same grade", plan.agreement, ".0%", compared="so far")],
         sections=sections,

@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,11 +20,12 @@ from srjt.readers.agreement import COEFFICIENTS, WHICH, Agreement
 from srjt.readers.consensus import Consensus
 from srjt.readers.next_readings import NEW_READER
 from srjt.readers.readings import ENOUGH, Readings
+from srjt.readers.repeats import Repeated, repeats_of
 from srjt.reports.figures.canvas import CaptionedFigure, transition_figure
 from srjt.reports.figures.results import bias_figure
 from srjt.reports.page import KeyNumber, Page, Section, page_of
 from srjt.reports.pages.audit import doubtful_section
-from srjt.reports.pages.repeats import repeats_sections
+from srjt.reports.pages.repeats import repeats_sections, too_soon
 from srjt.reports.sections import counts_table, interval_frame, thumbnail
 from srjt.reports.table import MISSING, Format, Table, between, data_table
 
@@ -60,6 +62,9 @@ class ReadersFacts:
     constant: str = ""  # readers who always give the same grade
     nothing_next: bool = False
     new_reader: bool = False
+    second: int = 0  # second readings of an item by the same reader
+    soon: int = 0  # of these, less than a week after the first
+    or_reference: str = ""  # what else helps, where there is a table
 
 
 def verdict_of(f: ReadersFacts) -> tuple[str, str]:
@@ -92,12 +97,12 @@ def warnings_of(f: ReadersFacts) -> Iterator[str]:
     """What to know before using the consensus, and what to do."""
     if f.nothing_learnt:
         yield (
-            f"Let a second reader read {ENOUGH} {f.noun}s or more, or add a column of trusted"
-            " grades (reference), and until then use the readings, not the consensus; srjt audit"
-            " looks for wrong labels with networks instead."
+            f"Let a second reader read {ENOUGH} {f.noun}s or more{f.or_reference}, and until then"
+            " use the readings, not the consensus; srjt audit looks for wrong labels with networks"
+            " instead."
         )
     if not f.determined and not f.nothing_learnt:
-        yield f"{f.reason} Certainties rest on how often readers usually err."
+        yield f"{f.reason} The certainties assume that they err as often as is usual."
     if f.no_overlap:
         yield (
             f"No {f.noun} was read by two readers: what differs between readers may differ between"
@@ -107,6 +112,8 @@ def warnings_of(f: ReadersFacts) -> Iterator[str]:
         yield f"The table has problems, listed below: {f.kinds}."
     if f.constant:
         yield f"Always the same grade, which says nothing about an image: {f.constant}."
+    if f.soon:
+        yield too_soon(f.soon, f.second)
     if f.nothing_next and f.trusted == f.items:
         yield f"Nothing to read next: every {f.noun} has a trusted grade."
     if f.nothing_next and f.trusted < f.items:
@@ -132,10 +139,13 @@ def page_facts(
     *,
     shown: Sequence[str],
     worklist: pd.DataFrame | None,
+    repeats: Repeated | None = None,
+    study: bool = False,
 ) -> ReadersFacts:
     """What the sentences are about.
 
-    shown: the grades. worklist: what to read next, if that was asked.
+    shown: the grades. worklist: what to read next, if that was asked. repeats: of the readings.
+    study: whether they are of the folder of a study.
     """
     readings = table.readings
     columns = table.columns
@@ -166,13 +176,16 @@ def page_facts(
         wrong=agreed.overall_noise_rate,
         consensus_wrong=agreed.error,
         determined=agreed.determined,
-        reason=agreed.reason,
-        assumption=agreed.assumption,
+        reason="" if agreed.undetermined is None else agreed.undetermined.sentence_of(columns.noun),
+        assumption=agreed.basis.sentence_of(columns.noun),
         resampled=resampled,
         kinds=", ".join(f"{count:,} {kind}" for kind, count in kinds.items()),
         constant=few(constant),
         nothing_next=worklist is not None and worklist.empty,
         new_reader=worklist is not None and NEW_READER in worklist["reader"].tolist(),
+        second=0 if repeats is None else repeats.items,
+        soon=0 if repeats is None else repeats.soon,
+        or_reference="" if study else ", or add a column of trusted grades (reference)",
     )
 
 
@@ -185,17 +198,21 @@ def readers_page(
     grades: Grades,
     images: Sequence[str] | None = None,
     worklist: pd.DataFrame | None = None,
+    study: bool = False,
 ) -> Page:
     """The page of ``srjt readers``.
 
     images: (I,) the file of each item, as ``located_images`` finds them; None: the page is for a
-    terminal alone. worklist: what to read next, if that was asked.
+    terminal alone. worklist: what to read next, if that was asked. study: whether
+    the readings are of the folder of a study.
     """
     readings = table.readings
     shown = grades.shown
     sections: list[Section] = []
-    f = page_facts(table, agree, agreed, shown=shown, worklist=worklist)
     crowd = readings.readers == [NO_READER]
+    repeats = None if crowd else repeats_of(readings)
+    about: dict[str, Any] = {"worklist": worklist, "repeats": repeats, "study": study}
+    f = page_facts(table, agree, agreed, shown=shown, **about)
     by = "" if crowd else f" by {count_of(len(readings.readers), 'reader')}"
     counted = f"{count_of(len(readings), 'reading')} of {count_of(f.items, f.noun)}{by}."
     numbers: list[KeyNumber] = []
@@ -203,15 +220,16 @@ def readers_page(
     most_read = None
     if not f.nothing_learnt:
         numbers += _agreement_numbers(agree)
-        numbers += _read_again(agree, "same grade" if crowd else "same grade, read again", f.noun)
+        numbers += _read_again(agree, crowd=crowd, noun=f.noun)
         numbers += _consensus_numbers(agreed)
         numbers += [_beside_reference(readings)] if f.trusted else []
         frame = _with_right(agree.by_reader, agreed)
-        figure = _bias(frame)
-        most_read, section = _readers(frame, [_matrices(agreed, shown)])
+        figure = _bias(frame, f.noun)
+        same = f"other readers of the same {f.noun}s"
+        most_read, section = _readers(frame, [_matrices(agreed, shown)], than=same)
         doubtful = _doubtful(readings, agreed, shown, images or [""] * f.items)
         sections = [section, doubtful, _counts(agreed, shown, f"{f.noun}s"), *_agreement(agree)]
-        sections += [] if crowd else repeats_sections(readings, f.noun)
+        sections += repeats_sections(repeats, f.noun)
     if worklist is not None and len(worklist):
         sections.append(_next(worklist, brief=images is None))
     problems = []
@@ -221,7 +239,13 @@ def readers_page(
         problems.append(f"… and {len(table.problems) - PROBLEMS:,} more problems")
     text = [*table.notes, *problems]
     sections.append(
-        Section("table", "How the table was understood", text=text, closed=not problems)
+        Section(
+            "table",
+            "How the table was understood",
+            text=text,
+            closed=not problems,
+            brief=bool(problems),
+        )
     )
     title, lead = verdict_of(f)
     return Page(
@@ -317,14 +341,18 @@ def _agreement_numbers(agree: Agreement) -> list[KeyNumber]:
     return numbers
 
 
-def _read_again(agree: Agreement, label: str, noun: str) -> list[KeyNumber]:
+def _read_again(agree: Agreement, *, crowd: bool, noun: str) -> list[KeyNumber]:
     """How often a reader gives the same grade again; of a crowd without names: how often two
     readings agree."""
     again = agree.by_reader[agree.by_reader["repeated"] > 0]
     if again.empty:
         return []
     same = np.average(again["repeated_exact"], weights=again["repeated"])
-    return [KeyNumber(label, f"{same:.0%}", compared=count_of(int(again["repeated"].sum()), noun))]
+    label, counted = "same grade, read again", "second reading"
+    if crowd:
+        label, counted = "same grade", noun
+    number = count_of(int(again["repeated"].sum()), counted)
+    return [KeyNumber(label, f"{same:.0%}", compared=number)]
 
 
 def _consensus_numbers(agreed: Consensus) -> list[KeyNumber]:
@@ -371,7 +399,8 @@ READER_COLUMNS = {
 def _with_right(by_reader: pd.DataFrame, agreed: Consensus) -> pd.DataFrame:
     """The readers with the share of their readings that are right."""
     low, high = agreed.noise_rate_interval
-    return by_reader.assign(right=1 - agreed.noise_rate, right_low=1 - high, right_high=1 - low)
+    right = 1 - agreed.noise_rate if agreed.determined else np.nan
+    return by_reader.assign(right=right, right_low=1 - high, right_high=1 - low)
 
 
 def _most_read(frame: pd.DataFrame) -> pd.DataFrame:
@@ -390,7 +419,8 @@ def _readers(
     captions: list[str] = []
     shown = pd.DataFrame({"reader": frame["reader"].astype(str), "readings": frame["readings"]})
     for name, (heading, pattern, meaning) in READER_COLUMNS.items():
-        if name == "bias" or (name in frame and frame[name].notna().any()):
+        known = [column for column in (name, f"{name}_low") if column in frame]
+        if name == "bias" or frame[known].notna().any(axis=None):
             shown[heading] = frame[name].astype(float)
             if f"{name}_low" in frame:  # a heading stands once: they differ in spaces
                 shown["95 %" + " " * len(captions)] = _between(frame, pattern, f"{name}_")
@@ -415,7 +445,7 @@ def _between(frame: pd.DataFrame, pattern: str, name: str = "") -> list[str]:
     return [between(low, high, pattern) if high - low >= 1e-9 else MISSING for low, high in ends]
 
 
-def _bias(frame: pd.DataFrame) -> CaptionedFigure | None:
+def _bias(frame: pd.DataFrame, noun: str = "item") -> CaptionedFigure | None:
     shown = _most_read(frame[frame["bias"].notna()]).head(FIGURE)
     if len(shown) < 2:
         return None
@@ -425,8 +455,8 @@ def _bias(frame: pd.DataFrame) -> CaptionedFigure | None:
         name="bias",
         figure=bias_figure(names, bias, shown[["bias_low", "bias_high"]].to_numpy(float)),
         caption=(
-            "How many grades higher each reader grades than other readers of the same items, with"
-            " 95 % intervals."
+            f"How many grades higher each reader grades than other readers of the same {noun}s,"
+            " with 95 % intervals."
         ),
         alt="; ".join(f"{name} {value:+.2f}" for name, value in zip(names, bias, strict=True)),
     )
@@ -491,9 +521,13 @@ def _next(worklist: pd.DataFrame, *, brief: bool) -> Section:
         few.astype({"reader": str}),
         title=f"The first {len(few)} of {len(worklist):,}",
         slug="next",
-        caption=f"Gain: the expected reduction of {reduced}.",
+        caption=f"Gain: the expected reduction of {reduced}." if "gain" in few else "",
     )
     text = ["One more reading of these helps most."]
+    if "gain" not in few:
+        text = ["These are drawn at random."]
+    elif (few["gain"] == "").any():
+        text = ["First what was to be read before; then the new readers' part, drawn at random."]
     return Section("next", "What to read next", text=text, tables=[table], brief=brief)
 
 

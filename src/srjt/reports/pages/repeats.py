@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 
 from srjt.errors import count_of
-from srjt.readers.readings import Readings
-from srjt.readers.repeats import Repeated, repeats_of
+from srjt.readers.repeats import Repeated
 from srjt.reports.page import Section
 from srjt.reports.table import between, data_table
 
@@ -20,15 +19,14 @@ COLUMNS = {  # of ``Repeated.by_reader`` → heading, how it is written
     "limit_high": ("upper limit", "+.2f"),
 }
 CAPTION = (
-    "Two readings of the same item by the same reader, with 95 % intervals. Higher: by how many"
+    "Two readings of the same {noun} by the same reader, with 95 % intervals. Higher: by how many"
     " grades the second reading is higher. Limits: 95 % of the differences are expected between"
     " these limits of agreement."
 )
 
 
-def repeats_sections(readings: Readings, noun: str) -> list[Section]:
+def repeats_sections(repeats: Repeated | None, noun: str) -> list[Section]:
     """Nothing if no reader has read an item twice."""
-    repeats = repeats_of(readings)
     if repeats is None:
         return []
     rows = repeats.by_reader.sort_values("items", ascending=False, kind="stable").head(MOST)
@@ -41,31 +39,44 @@ def repeats_sections(readings: Readings, noun: str) -> list[Section]:
         intervals = [between(low, high, pattern) for low, high in ends]
         shown["95 %" + " " * place] = intervals  # a heading stands once: they differ in spaces
     table = data_table(
-        shown, title="", slug="repeats", caption=CAPTION, formats=dict(COLUMNS.values())
+        shown,
+        title="",
+        slug="repeats",
+        caption=CAPTION.format(noun=noun),
+        formats=dict(COLUMNS.values()),
     )
     return [Section("repeats", "Read twice", text=sentences(repeats), tables=[table])]
 
 
+def too_soon(soon: int, readings: int) -> str:
+    """That readers may remember their first grades. soon: of so many second readings."""
+    return (
+        f"{soon:,} of {count_of(readings, 'second reading')} were made less than a week after the"
+        " first: readers may remember their grades, so that they seem to repeat them too often."
+    )
+
+
 def sentences(repeats: Repeated) -> list[str]:
     """Whether a second reading or a second reader helps more, and how many."""
+    again, others = repeats.exact, repeats.exact_between
     same = (
-        f"A reader gives the same grade again in {repeats.exact.value:.0%} of"
-        f" {count_of(repeats.items, 'second reading')}, two readers agree in"
-        f" {repeats.exact_between.value:.0%}."
+        f"A reader gives the same grade again in {again.value:.0%}"
+        f" ({between(again.low, again.high, '.0%')}) of"
+        f" {count_of(repeats.items, 'second reading')}, two readers agree in {others.value:.0%}"
+        f" ({between(others.low, others.high, '.0%')})."
     )
-    if not np.isfinite(repeats.worth):
-        return [same]
-    if repeats.worth > 0.99:
+    if not repeats.clear:
         return [
             same,
-            "Readers differ from each other only as much as from themselves: a second reading by"
-            " the same reader helps as much as a second reader.",
+            "These intervals do not tell whether a second reader helps more than a second reading"
+            " by the same reader.",
         ]
     many = "No number of readings by one reader is as exact as one reading by each of two readers."
     if np.isfinite(repeats.readings_for_a_reader):
         number = int(np.ceil(repeats.readings_for_a_reader - 1e-9))
         many = (
-            f"{number} readings by one reader are as exact as one reading by each of two readers."
+            f"{number} readings by one reader are at least as exact as one reading by each of two"
+            " readers."
         )
     error = (
         f"The standard error of one reading is {repeats.error(readers=1):.2f} grades, of two by the"
@@ -74,6 +85,6 @@ def sentences(repeats: Repeated) -> list[str]:
     )
     gain = (
         "A second reader helps more: a second reading by the same reader has"
-        f" {repeats.worth:.0%} of the effect. {many}"
+        f" about {repeats.worth:.0%} of the effect. {many}"
     )
     return [same, gain, error]
