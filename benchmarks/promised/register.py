@@ -533,7 +533,6 @@ PROMISES = (
             "readers/intervals.py: ReaderIntervals.matrices_interval",
             "readers/intervals.py: reader_intervals",
             "readers/consensus.py: with_shared_errors",
-            "readers/consensus.py: _with_rates_of_readings",
             "reports/pages/readers.py: _readers",
         ),
     ),

@@ -643,27 +643,3 @@ def test_of_pairs_the_one_who_differs_most_may_be_the_one_who_is_wrong() -> None
     differ = result.variants.evidence.disagreement()[0]
     assert differ[2] > 0.3 > differ[:2].max()
     assert _errors(result.variants, result.grade)[1] >= differ[2]
-
-
-@pytest.mark.parametrize("rare", [False, True])
-def test_readers_who_always_agree_err_as_often_as_their_consensus(rare: bool) -> None:
-    """A reading is wrong exactly where the consensus is; both follow from the same probabilities."""
-    item, reader = (part.ravel() for part in np.indices((40, 2)))
-    grade = (item % 10 == 0).astype(int) if rare else item % 4
-    agreed = consensus(readings_of(item, reader, grade, classes=4, readers=["a", "b"]))
-    assert agreed.overall_noise_rate == pytest.approx(agreed.error)
-    assert agreed.noise_rate == pytest.approx(np.full(2, agreed.error))
-    assert agreed.error < 0.15
-    low, high = agreed.overall_noise_rate_interval
-    assert low <= agreed.overall_noise_rate <= high
-
-
-def test_the_share_of_wrong_readings_is_the_mean_of_their_probabilities() -> None:
-    rng = np.random.default_rng(0)
-    item, reader = (part.ravel() for part in np.indices((60, 3)))
-    grade = (item % 4 + rng.choice([-1, 0, 0, 0, 1], size=len(item))).clip(0, 3)
-    readings = readings_of(item, reader, grade, classes=4, readers=["a", "b", "c"])
-    agreed = consensus(readings)
-    wrong = 1.0 - agreed.posterior[readings.item, readings.grade]
-    assert agreed.overall_noise_rate == pytest.approx(wrong.mean())
-    assert agreed.noise_rate[1] == pytest.approx(wrong[reader == 1].mean())

@@ -62,15 +62,6 @@ def test_more_readings_have_fewer_wrong_grades() -> None:
     assert found.loc[1, "low"] == pytest.approx(0.27, abs=0.08)  # 0.3, but 0.15 of the outer grades
 
 
-@pytest.mark.parametrize("readers", [2, 3])
-def test_the_plan_begins_with_the_rates_of_the_consensus(readers: int) -> None:
-    agreed = consensus(read(60, readers=readers, wrong=0.2))
-    found = wrong_by_readings(agreed).set_index("readings")["wrong"]
-    assert found[1] == pytest.approx(agreed.overall_noise_rate)
-    assert found[readers] == pytest.approx(agreed.error)
-    assert found.is_monotonic_decreasing
-
-
 def test_readers_who_read_nothing_in_common_have_no_plan() -> None:
     apart = read(40, readers=1)
     with pytest.raises(SrjtError, match="needs 20 or more"):

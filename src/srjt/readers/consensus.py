@@ -46,7 +46,7 @@ class Consensus(ReaderIntervals, DictMixin, HasPage):
     readers: list[str]
     grades: tuple[str, ...]
     posterior: Floats  # (I, C) p(true grade | all readings)
-    grade: Ints  # (I,) the posterior's median, if readers share no errors
+    grade: Ints  # (I,) the posterior's median: the least expected absolute error
     certainty: Floats  # (I,) probability of this grade
     risk: Floats  # (I,) expected absolute error of this grade
     error: float  # share of the items whose grade is probably wrong
@@ -178,7 +178,7 @@ def consensus(
     if_alone = posterior
     if shared_errors:
         mean = _matrix_of_those_who_look(intervals, prior, share=share, crowd=evidence.crowd)
-        true = posterior @ true_if_shares_stay(mean, shared_errors)
+        true = posterior @ true_given_seen(mean, shared_errors)
         posterior = np.where(reference[:, None] >= 0, posterior, true)
     least, most = _errors(variants, grade)
     if shared_errors and not compared:  # no reading tells how often
@@ -187,7 +187,6 @@ def consensus(
         most = max(1.0 - (1.0 - most) * (1.0 - misled), _wrong(as_often, grade))
         intervals = with_shared_errors(intervals, prior, share=share, amount=shared_errors)
     certainty = posterior[np.arange(len(grade)), grade]
-    intervals = _with_rates_of_readings(intervals, posterior, readings)
     rate = intervals.overall_noise_rate
     return Consensus(
         items=readings.items,
@@ -389,33 +388,6 @@ def with_shared_errors(
     )
 
 
-def true_if_shares_stay(mean: Floats, amount: float) -> Floats:
-    """(C, C) Pr(true grade | what all readers see), if shared errors leave the shares of the grades
-    as they are: as many items of grade a are seen as b as items of b are seen as a.
-
-    So a rare grade, of which readers miss many, does not make a frequent one doubtful.
-    """
-    return seen(mean, amount)
-
-
-def _with_rates_of_readings(
-    intervals: ReaderIntervals, posterior: Floats, readings: Readings
-) -> ReaderIntervals:
-    """With the expected shares of wrong readings, each within its interval: of those that were
-    made, so that they fit the certainties of the consensus. A reader's matrix is also about
-    readings to come, and shrunk to what is usual."""
-    off = 1.0 - posterior[readings.item, readings.grade]
-    made = np.bincount(readings.reader, minlength=len(readings.readers))
-    of_reader = np.bincount(readings.reader, off, minlength=len(made)) / np.maximum(made, 1)
-    low, high = intervals.noise_rate_interval
-    least, most = intervals.overall_noise_rate_interval
-    return replace(
-        intervals,
-        noise_rate=np.where(made > 0, np.clip(of_reader, low, high), intervals.noise_rate),
-        overall_noise_rate=min(max(float(off.mean()), least), most),
-    )
-
-
 def true_given_seen(mean: Floats, amount: float) -> Floats:
     """(C, C) Pr(true grade | what all readers see), for grades that are as frequent: an error has
     no direction."""
@@ -430,7 +402,7 @@ def _shared_errors(variants: Variants, reference: Ints, mean: Floats) -> float:
     posterior = variants.mean(lambda fit: fit.by_state(hidden, rows) @ fit.states.of_grade)
 
     def likelihood(amount: float) -> float:
-        true = posterior @ true_if_shares_stay(mean, amount)
+        true = posterior @ true_given_seen(mean, amount)
         return float(np.log(true[np.arange(len(rows)), reference[rows]] + 1e-12).sum())
 
     return max(_AMOUNTS, key=likelihood)

@@ -18,7 +18,7 @@ from srjt.noise.matrices import SHARED_ERRORS
 from srjt.notebook import HasPage
 from srjt.ordinal.intervals import Interval, effective_patients
 from srjt.readers.agreement import Agreement
-from srjt.readers.consensus import Consensus, posterior_median, true_if_shares_stay
+from srjt.readers.consensus import Consensus, posterior_median, true_given_seen
 from srjt.readers.readings import ENOUGH, Floats, Ints, Readings
 from srjt.readers.repeats import Repeated, repeats_of
 
@@ -198,48 +198,29 @@ def wrong_by_readings(agreed: Consensus, *, seed: int = 0) -> pd.DataFrame:
     """The expected share of wrong grades of items with 1, 2, … readings, each by another reader
     like those of the consensus: ``readings``, ``wrong``, ``low`` and ``high``.
 
-    Items are simulated by the model, and their grades are the median of its posterior. The shares
-    are multiplied so that one reading is wrong as often as the readings so far, and the grade of as
-    many readings as so far as often as the consensus. ``low``: no errors are shared; ``high``:
-    something in an item misleads all readers as often as one of them errs; ``wrong``: as often as
-    the consensus assumes.
+    Items are simulated by the model, and their grades are the median of its posterior. ``low``: no
+    errors are shared; ``high``: something in an item misleads all readers as often as one of them
+    errs; ``wrong``: as often as the consensus assumes.
     """
     if not agreed.determined:
         return pd.DataFrame({"readings": [], "wrong": [], "low": [], "high": []})
-    so_far = max(1, round(float(agreed.variants.evidence.weight.mean())))
-    wrong = {
-        count: _wrong_of_simulated(agreed, count, seed=seed)
-        for count in sorted({*READINGS, so_far})
-    }
-    known = {1: agreed.overall_noise_rate}
-    if so_far > 1 and not agreed.variants.evidence.anchored:
-        known[so_far] = agreed.error
-    counts = np.log(list(known))
-    factors = [share / max(float(wrong[count][1]), 1e-9) for count, share in known.items()]
     rows = []
     for count in READINGS:
-        factor = float(np.interp(np.log(count), counts, factors))
-        none, expected, most = np.minimum(wrong[count] * factor, 1.0).tolist()
-        rows.append((count, expected, none, most))
+        wrong = np.zeros(3)
+        fits = zip(agreed.variants.weights, agreed.variants.fits, strict=True)
+        for weight, fit in fits:
+            posterior = _simulated(fit.prior, fit.matrices, agreed.readings, count, seed=seed)
+            of_grade = fit.states.of_grade
+            by_grade = posterior @ of_grade
+            grade = posterior_median(by_grade)
+            said = np.einsum("r,rsj->sj", agreed.readings / agreed.readings.sum(), fit.matrices)
+            seen = of_grade.T @ (fit.prior[:, None] * said)
+            seen /= seen.sum(axis=1, keepdims=True)
+            for place, amount in enumerate((0.0, SHARED_ERRORS, 1.0)):
+                true = by_grade @ true_given_seen(seen, amount)
+                wrong[place] += weight * (1.0 - true[np.arange(len(true)), grade].mean())
+        rows.append((count, wrong[1], wrong[0], wrong[2]))
     return pd.DataFrame(rows, columns=["readings", "wrong", "low", "high"])
-
-
-def _wrong_of_simulated(agreed: Consensus, count: int, *, seed: int) -> Floats:
-    """(3,) the share of wrong grades of simulated items with so many readings, if readers share no
-    errors, as many as the consensus assumes, and as many as one makes."""
-    wrong = np.zeros(3)
-    for weight, fit in zip(agreed.variants.weights, agreed.variants.fits, strict=True):
-        posterior = _simulated(fit.prior, fit.matrices, agreed.readings, count, seed=seed)
-        of_grade = fit.states.of_grade
-        by_grade = posterior @ of_grade
-        grade = posterior_median(by_grade)
-        said = np.einsum("r,rsj->sj", agreed.readings / agreed.readings.sum(), fit.matrices)
-        seen = of_grade.T @ (fit.prior[:, None] * said)
-        seen /= seen.sum(axis=1, keepdims=True)
-        for place, amount in enumerate((0.0, SHARED_ERRORS, 1.0)):
-            true = by_grade @ true_if_shares_stay(seen, amount)
-            wrong[place] += weight * (1.0 - true[np.arange(len(true)), grade].mean())
-    return wrong
 
 
 def _simulated(prior: Floats, matrices: Floats, made: Ints, count: int, *, seed: int) -> Floats:

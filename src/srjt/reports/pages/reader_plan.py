@@ -52,15 +52,14 @@ def reader_plan_page(plan: ReaderPlan) -> Page:
     if len(plan.readings):
         shown = plan.readings[["readings", "wrong"]].rename(columns={"wrong": "wrong grades"})
         ends = plan.readings[["low", "high"]].to_numpy(float)
-        shown["by shared errors"] = [between(low, high, ".0%") for low, high in ends]
+        shown["range"] = [between(low, high, ".0%") for low, high in ends]
         readings = data_table(
             shown,
             title=f"Readings of each {plan.noun}",
             caption=(
-                "Expected share of wrong grades in the consensus of so many readers like these; one"
-                " reading, and as many as so far, are as in srjt readers. By shared errors: from"
-                " none to as many as one reader makes alone; how few readings there are so far is"
-                " not part of it, as it is of the intervals of srjt readers."
+                "The model expects this share of wrong grades in the consensus of so many readers"
+                " like these. At the lower end of the range, readers share no errors; at the upper"
+                " end, they share as many as one reader makes alone."
             ),
             formats={"wrong grades": ".0%", "readings": ".0f"},
             slug="readings",
