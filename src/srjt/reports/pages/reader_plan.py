@@ -52,14 +52,14 @@ def reader_plan_page(plan: ReaderPlan) -> Page:
     if len(plan.readings):
         shown = plan.readings[["readings", "wrong"]].rename(columns={"wrong": "wrong grades"})
         ends = plan.readings[["low", "high"]].to_numpy(float)
-        shown["range"] = [between(low, high, ".0%") for low, high in ends]
+        shown["by shared errors"] = [between(low, high, ".0%") for low, high in ends]
         readings = data_table(
             shown,
             title=f"Readings of each {plan.noun}",
             caption=(
-                "The model expects this share of wrong grades in the consensus of so many readers"
-                " like these. At the lower end of the range, readers share no errors; at the upper"
-                " end, they share as many as one reader makes alone."
+                "Expected share of wrong grades in the consensus of so many readings to come, by"
+                " readers like these. By shared errors: from none to as many as one reader makes"
+                f" alone; it does not contain how few {plan.noun}s were read so far."
             ),
             formats={"wrong grades": ".0%", "readings": ".0f"},
             slug="readings",
