@@ -22,9 +22,10 @@ $(VENV)/.base: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
 	touch $@
 
+# Python compiles what the tests import, which is a small part of all that is installed: a minute less.
 $(VENV)/.dev: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable ".[dev]"
 # dlordinal pins a CUDA torchvision it does not need for its soft labels, our oracle
 	$(BIN)/python -m pip install --quiet --no-deps "dlordinal>=2.7,<3"
 	touch $@ $(VENV)/.base
