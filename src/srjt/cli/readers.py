@@ -145,14 +145,11 @@ def readers(
         witness = readers_folder.read_probabilities(probabilities, readings)
     agreed = combine(readings, probabilities=witness)
     results = (loaded, agreement(readings), agreed)
+    unread = [] if study is None else study.unread["id"].tolist()
     worklist = None
     if ask is not None:
-        worklist = readers_folder.worklist_of_new_readers(
-            loaded,
-            readers_folder.reader_names(ask),
-            next_ or 0,
-            unread=[] if study is None else study.unread["id"].tolist(),
-        )
+        names = readers_folder.reader_names(ask)
+        worklist = readers_folder.worklist_of_new_readers(loaded, names, next_ or 0, unread=unread)
     elif again is not None:
         worklist = readers_folder.again_worklist(loaded, again)
     elif next_ is not None:
@@ -163,20 +160,16 @@ def readers(
             per_reader=per_reader,
             goal=next_for,
             probabilities=witness,
-            unread=[] if study is None else study.unread["id"].tolist(),
+            unread=unread,
         )
     fewer = _fewer(worklist, next_ or again, each=next_ is None or ask is not None)
     source = table.name if study is None else study.source
     if out is None:
-        show(
-            readers_page(
-                *results, source=source, grades=grades, worklist=worklist, study=study is not None
-            )
+        page = readers_page(
+            *results, source=source, grades=grades, worklist=worklist, study=study is not None
         )
-        hint = "To write the page, the consensus and all readings to a folder, use --out DIR."
-        if worklist is None:
-            hint += " To list what to read next, add --next N."
-        print_line(f"{fewer} {hint}".strip())
+        show(page)
+        _tell_options(fewer, listed=worklist is not None)
         return
     if study is None:
         folder = data.reading_options.get("images") or table.parent
@@ -206,16 +199,29 @@ def readers(
     print_line(f"Page: {out / 'report.html'}; the consensus: {out / 'consensus.csv'}")
     if fewer:
         print_line(fewer)
+    shown = [*located, *([] if study is None else study.unread["image"])]
     if worklist is not None and len(worklist):
-        shown = [*located, *([] if study is None else study.unread["image"])]
         _tell_worklist(out, worklist, shown, replaced)
-    elif study is not None and continues and len(study.left):
-        left = study.left
-        counted = count_of(len(left), "reading")
-        print_line(f"The worklist still has {counted}: {_shares(left)}.")
-        _tell_reader(out, left)
     elif study is not None:
-        _tell_next(out, study, shared=results[1].shared_items)
+        _tell_study(out, study, continues=continues, shared=results[1].shared_items)
+
+
+def _tell_options(fewer: str, *, listed: bool) -> None:
+    """What writes a folder and a worklist."""
+    hint = "To write the page, the consensus and all readings to a folder, use --out DIR."
+    if not listed:
+        hint += " To list what to read next, add --next N."
+    print_line(f"{fewer} {hint}".strip())
+
+
+def _tell_study(out: Path, study: Study, *, continues: bool, shared: int) -> None:
+    """What is left to read in a study, or what comes next."""
+    if not continues or not len(study.left):
+        _tell_next(out, study, shared=shared)
+        return
+    counted = count_of(len(study.left), "reading")
+    print_line(f"The worklist still has {counted}: {_shares(study.left)}.")
+    _tell_reader(out, study.left)
 
 
 def _fewer(worklist: pd.DataFrame | None, asked: int | None, *, each: bool) -> str:
