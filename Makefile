@@ -51,8 +51,9 @@ pytest: $(VENV)/.dev
 test-oldest: $(OLDEST_VENV)/.dev  ## the test suite with the oldest versions that pyproject.toml allows (torch as installed)
 	$(OLDEST_BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
+# Three processes on two cores: many tests wait for a browser, a cluster or a program that they have started.
 test-all: $(VENV)/.dev  ## the tests that take longer or need other programs: wheel, browser, cluster, documentation
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
+	$(BIN)/python -m pytest -n 3 --dist loadfile -m slow
 
 docs: $(VENV)/.dev  ## the documentation as a site, in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
