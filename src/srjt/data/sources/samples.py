@@ -18,8 +18,8 @@ from srjt.data.names import join_names, one_spelling
 from srjt.data.options import ReadOptions
 from srjt.data.sources import table as tables
 from srjt.data.sources.assemble import assemble
+from srjt.data.sources.consensus_rows import combines_readings, consensus_rows
 from srjt.data.sources.features import SINGULAR, open_features
-from srjt.data.sources.readings import combines_readings, consensus_rows
 from srjt.data.sources.table import IN_MEMORY, Table, load_table
 from srjt.errors import Option, SrjtError, count_of
 
