@@ -52,7 +52,9 @@ BEFORE = "srjt:method_options.grows_with=training,method_options.co_lambda=4"
 PEERS = (f"standard:{OPTIMISER}", f"co-teaching+ours:{OPTIMISER}", f"clean labels:{OPTIMISER}")
 SORD = f"sord:{OPTIMISER}"
 REAL = ("knee:quasi", "deepdrid:quasi", "acne:doctor", "appareal:vote")
+EVERY = (*REAL, "eyepacs:as_it_is")
 ONE_SIDED = ("knee:one-sided", "deepdrid:one-sided")
+SMALL_BATCHES = tuple(f"{one},batch_size=16" for one in (f"{FIT}10", *PEERS[:2], SORD))
 FEW = (300, 1000)
 ALL = 0  # labels
 MOST_TESTED = 1000  # images
@@ -149,42 +151,16 @@ PLANS: dict[str, tuple[Plan, ...]] = {
         (REAL[1:], (ALL,), SEARCHED, (0,), (40,), (f"{FIT}10",)),
         (REAL, (300,), HELD, (0,), (40,), (PEERS[1], PEERS[0])),
     ),
-    # more draws of the noise and of the networks for what ``confirm`` has settled
-    "power-1000": (
-        (REAL, (1000,), HELD, MORE_SEEDS, (40,), (f"{FIT}10", PEERS[0])),
+    # more sets, folds, methods and draws for what ``confirm`` has settled
+    "power": (
+        (EVERY, (1000,), HELD, (0,), (40,), (f"{FIT}10", *PEERS[:2], SORD)),
         (ONE_SIDED, (1000,), HELD, (0,), (40,), (f"{FIT}10", PEERS[0])),
-        (REAL, (1000,), HELD, MORE_SEEDS, (40,), (PEERS[1],)),
-        (REAL, (1000,), HELD, (0,), (40,), (f"{FIT}10", SORD)),
-        (REAL, (1000,), HELD, MORE_SEEDS, (40,), (SORD, PEERS[2])),
-    ),
-    "power-300": (
-        (REAL, (300,), HELD, (0,), (40,), (f"{FIT}10,batch_size=16", f"{PEERS[0]},batch_size=16")),
-        (
-            REAL,
-            (300,),
-            HELD,
-            MORE_SEEDS,
-            (40,),
-            (f"{FIT}10,batch_size=16", f"{PEERS[0]},batch_size=16"),
-        ),
-        (
-            ONE_SIDED,
-            (300,),
-            HELD,
-            (0,),
-            (40,),
-            (f"{FIT}10,batch_size=16", f"{PEERS[0]},batch_size=16"),
-        ),
-        (REAL, (300,), HELD, MORE_SEEDS, (40,), (f"{PEERS[1]},batch_size=16",)),
-        (REAL, (300,), HELD, (0,), (40,), (f"{SORD},batch_size=16",)),
-        (
-            REAL,
-            (300,),
-            HELD,
-            MORE_SEEDS,
-            (40,),
-            (f"{SORD},batch_size=16", f"{PEERS[2]},batch_size=16"),
-        ),
+        (EVERY, (300,), HELD, (0,), (40,), SMALL_BATCHES),
+        (ONE_SIDED, (300,), HELD, (0,), (40,), SMALL_BATCHES[:2]),
+        (EVERY, (1000,), HELD, MORE_SEEDS, (40,), (f"{FIT}10", PEERS[0])),
+        (EVERY, (300,), HELD, MORE_SEEDS, (40,), SMALL_BATCHES[:2]),
+        (EVERY, (1000,), HELD, MORE_SEEDS, (40,), (PEERS[1], SORD)),
+        (EVERY, (300,), HELD, MORE_SEEDS, (40,), SMALL_BATCHES[2:]),
     ),
 }
 
