@@ -354,9 +354,10 @@ def run(args: argparse.Namespace) -> None:
 
 
 def append(file: Path, row: dict[str, Any]) -> None:
+    fields = list(pd.read_csv(file, nrows=0)) if file.exists() else FIELDS
     fresh = not file.exists()
     with file.open("a", newline="") as stream:
-        writer = csv.DictWriter(stream, FIELDS)
+        writer = csv.DictWriter(stream, fields, extrasaction="ignore")
         if fresh:
             writer.writeheader()
         writer.writerow(row)
