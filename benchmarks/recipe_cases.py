@@ -6,7 +6,8 @@ vote per image, ACNE04 with the reading of one random doctor per image. Every tr
 validation label is noisy; the test side is judged against the true grade (ACNE04: the published
 grade; EyePACS: its labels, and what a method is told about its noise is the paper's assumption). A
 data set is one .npz file: ``x`` (features, or images as JPEG bytes with ``ends``), ``grade``,
-``patient`` and, where people graded the images, ``votes`` (N, V), −1 where there are fewer.
+``patient`` and, where people graded the images, ``votes`` (N, V), −1 where there are fewer. A case
+has all labels, or 1,000 or 300 of them (SIZES).
 
 A method is a name of METHODS, or a name with settings: ``srjt:learning_rate=0.002,balance=0.25``.
 """
@@ -37,6 +38,7 @@ from srjt.ordinal.decoding import GradeRule, grade_rule_for
 from srjt.settings import parse_overrides
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
+from srjt.training.train import train_from_config
 from srjt.training.trained import Setup
 
 CASES = (
@@ -48,6 +50,8 @@ CASES = (
     ("deepdrid", "boundary"),
     ("deepdrid", "one-sided"),
 )
+ALL = 0  # labels
+SIZES = (300, 1000, ALL)  # labels of a case, as ``part`` takes them
 RATE = 0.4  # of the quasi and the truncated noise
 LOWER = 0.55  # one-sided: this share of the grades above the mildest is labelled one lower
 BLUR = 0.5  # boundary: standard deviation of the reader's severity, in grades
@@ -125,6 +129,21 @@ def open_set(file: Path, *, limit: int | None = None) -> DataSet:
     )
 
 
+def part(data: DataSet, fold: int, size: int) -> Split:
+    """So many images beside the fold's test side, whole patients, a fifth of them for validation;
+    with ALL the fold as it is. Smaller parts are in the larger ones."""
+    whole = data.splits[fold]
+    if size == ALL:
+        return whole
+    rows = np.concatenate([whole.train, whole.validation])
+    patients = np.array(data.clean.patients or data.clean.ids, dtype=str)[rows]
+    names = np.random.default_rng(fold).permutation(np.unique(patients))
+    place = {name: number for number, name in enumerate(names)}
+    rows = rows[np.argsort([place[name] for name in patients], kind="stable")][:size]
+    held = len(rows) // 5
+    return Split(train=np.sort(rows[held:]), validation=np.sort(rows[:held]), test=whole.test)
+
+
 @cache
 def _opened(file: Path, limit: int | None) -> DataSet:
     return open_set(file, limit=limit)
@@ -184,11 +203,13 @@ def one_run(
     method: str,
     device: str | None,
     keep: Path | None = None,
+    shared_estimate: Path | None = None,
     **settings: Any,
 ) -> dict[str, Any]:
     """Train, and judge the test side by every decoding: a row of the results.
 
-    keep: a file for the probabilities of the held-out sides.
+    keep: a file for the probabilities of the held-out sides. shared_estimate: a folder for the
+    noise estimate, for runs that share it.
     """
     known, _, given_settings = method.partition(":")
     name, told, changes = METHODS[known]
@@ -218,7 +239,12 @@ def one_run(
         verified = np.full(len(true), -1)
         verified[some] = true[some]
         manifest.table["verified_grade"] = verified
-    run = srjt.train(manifest, split=split, method=name, seed=seed, device=device, **options)
+    run = train_from_config(
+        manifest,
+        TrainConfig().replace(method=name, seed=seed, **options),
+        setup=Setup(split=split, device=device),
+        shared_estimate=shared_estimate,
+    )
     seconds, estimate = time.perf_counter() - begin, run.noise_estimate
     row: dict[str, Any] = {
         "set": "", "noise": kind, "fold": fold, "seed": seed, "method": method, "told": told, "rate": f"{rate:.4f}",

@@ -34,7 +34,6 @@ import pandas as pd
 
 sys.path.append(str(Path(__file__).parents[1]))
 import recipe_cases
-from how_many import part
 from recipe_on_images import CROP, SIDE
 
 from srjt import noise
@@ -55,8 +54,8 @@ REAL = ("knee:quasi", "deepdrid:quasi", "acne:doctor", "appareal:vote")
 EVERY = (*REAL, "eyepacs:as_it_is")
 ONE_SIDED = ("knee:one-sided", "deepdrid:one-sided")
 SMALL_BATCHES = tuple(f"{one},batch_size=16" for one in (f"{FIT}10", *PEERS[:2], SORD))
-FEW = (300, 1000)
-ALL = 0  # labels
+FEW = recipe_cases.SIZES[:2]
+ALL = recipe_cases.ALL
 MOST_TESTED = 1000  # images
 
 Plan = tuple[
@@ -292,18 +291,14 @@ def estimate(args: argparse.Namespace, data: recipe_cases.DataSet, job: Job) -> 
 
 def train(args: argparse.Namespace, job: Job) -> dict[str, Any]:
     data = opened(args.sets / f"{job.set}.npz", limit=args.limit)
-    split = part(data, job.fold, job.labels) if job.labels else data.splits[job.fold]
+    split = recipe_cases.part(data, job.fold, job.labels)
     if len(split.test) > MOST_TESTED:  # it is judged after every epoch
         some = np.random.default_rng(job.fold).choice(split.test, MOST_TESTED, replace=False)
         split = replace(split, test=np.sort(some))
     data = replace(data, splits={job.fold: split})  # type: ignore[arg-type]
     if job.method.startswith("estimate:"):
         return estimate(args, data, job)
-    shared = (
-        {}
-        if "identity" in job.method
-        else {"shared_estimate": args.out.parent / "estimates" / job.setting}
-    )
+    estimates = args.out.parent / "estimates" / job.setting
     with kept_predictions(args.out.parent / "predictions" / f"{job.setting}.npz"):
         row = recipe_cases.one_run(
             data,
@@ -319,7 +314,7 @@ def train(args: argparse.Namespace, job: Job) -> dict[str, Any]:
             crop=CROP,
             epochs=job.epochs,
             eval_batch_size=256,  # of memory, so that more trainings fit at a time
-            **shared,
+            shared_estimate=None if "identity" in job.method else estimates,
         )
     return {**row, **asdict(job)}
 

@@ -24,14 +24,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 sys.path.append(str(Path(__file__).parents[1]))
 import recipe_cases
 from recipe_on_images import CROP, SIDE
-
-from srjt.data import Split
 
 SIZES = {
     "eyepacs:as_it_is": (300, 1000, 5000),
@@ -45,23 +42,10 @@ STEPS_OF = 2000  # images
 opened = cache(recipe_cases.open_set)
 
 
-def part(data: recipe_cases.DataSet, fold: int, size: int) -> Split:
-    """So many images beside the fold's test side, whole patients, a fifth of them for
-    validation."""
-    whole = data.splits[fold]
-    rows = np.concatenate([whole.train, whole.validation])
-    patients = np.array(data.clean.patients or data.clean.ids, dtype=str)[rows]
-    names = np.random.default_rng(fold).permutation(np.unique(patients))
-    place = {name: number for number, name in enumerate(names)}
-    rows = rows[np.argsort([place[name] for name in patients], kind="stable")][:size]
-    held = len(rows) // 5
-    return Split(train=np.sort(rows[held:]), validation=np.sort(rows[:held]), test=whole.test)
-
-
 def job(args: argparse.Namespace, case: str, size: int, fold: int, method: str) -> dict[str, Any]:
     name, kind = case.split(":")
     data = opened(args.sets / f"{name}.npz")
-    splits = {fold: part(data, fold, size)}
+    splits = {fold: recipe_cases.part(data, fold, size)}
     epochs = max(args.epochs, round(args.epochs * STEPS_OF / size))
     row = recipe_cases.one_run(
         replace(data, splits=splits),  # type: ignore[arg-type]
