@@ -50,6 +50,7 @@ CHANGES = ("", ",augment=light", ",augment=strong")
 BEFORE = "srjt:method_options.grows_with=training,method_options.co_lambda=4"
 PEERS = (f"standard:{OPTIMISER}", f"co-teaching+ours:{OPTIMISER}", f"clean labels:{OPTIMISER}")
 SORD = f"sord:{OPTIMISER}"
+OTHERS = tuple(f"{one}:{OPTIMISER}" for one in ("eae", "corn", "sce", "f-correction"))
 REAL = ("knee:quasi", "deepdrid:quasi", "acne:doctor", "appareal:vote")
 EVERY = (*REAL, "eyepacs:as_it_is")
 ONE_SIDED = ("knee:one-sided", "deepdrid:one-sided")
@@ -160,6 +161,11 @@ PLANS: dict[str, tuple[Plan, ...]] = {
         (EVERY, (300,), HELD, MORE_SEEDS, (40,), SMALL_BATCHES[:2]),
         (EVERY, (1000,), HELD, MORE_SEEDS, (40,), (PEERS[1], SORD)),
         (EVERY, (300,), HELD, MORE_SEEDS, (40,), SMALL_BATCHES[2:]),
+    ),
+    "others": (
+        (EVERY, (1000,), HELD, (0,), (40,), OTHERS),
+        (EVERY, (300,), HELD, (0,), (40,), tuple(f"{one},batch_size=16" for one in OTHERS)),
+        (EVERY, (ALL,), HELD, (0,), (20,), (PEERS[0], f"{FIT}10", SORD, PEERS[1], *OTHERS)),
     ),
 }
 
