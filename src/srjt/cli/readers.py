@@ -5,7 +5,7 @@ read next.
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -20,12 +20,17 @@ from srjt.errors import SrjtError, count_of, few
 from srjt.files import write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     import pandas as pd
 
     from srjt.auditing.blind_readings import Study
+    from srjt.data.grades import Grades
     from srjt.data.sources.readings import ReadingsTable
+    from srjt.readers.agreement import Agreement
+    from srjt.readers.consensus import Consensus
+    from srjt.readers.readings import Floats
+    from srjt.reports.page import Page
 
 # others are taken, too, so that one set of options serves all commands
 TABLES = (*OF_READINGS, "images")
@@ -108,102 +113,220 @@ def readers(
     folder, the command adds what was read on the page of srjt review since then.
     """
     from srjt.data.grades import Grades
-    from srjt.data.sources import readers_folder
     from srjt.data.sources.answers_file import with_answers
+    from srjt.data.sources.readers_folder import read_probabilities
     from srjt.data.sources.readings import combine
     from srjt.readers.agreement import agreement
-    from srjt.reports.page import write_page
-    from srjt.reports.pages.readers import readers_page
 
-    _check_options(
-        next_, again, ask=ask, per_reader=per_reader, next_for=next_for, probabilities=probabilities
+    asked = _Asked(
+        ask=ask, next=next_, again=again, per_reader=per_reader, goal=next_for, witness=None
     )
-    if ask is not None and not (table / "readers.json").is_file():
+    begins = ask is not None and not (table / "readers.json").is_file()
+    asked.check(with_probabilities=probabilities is not None, begins=begins)
+    if ask is not None and begins:
         _begin(table, ask, count=next_, out=out, data=data)
         return
-    if ask is not None and next_ is None:
-        raise SrjtError(
-            "--ask needs --next, the number of images for each reader, as in --next 60.",
-            code="missing_option",
-            option="ask",
-        )
     data = replace(data, source=table)
     if not table.is_dir():
         data = data.with_reading_file()
-    elif force and (table / "readers.json").is_file():
-        for name in readers_folder.restore_tables(table):
-            print_line(f"{table / name} is again as srjt has written it.")
-    loaded, study = _load(data, date_column=date_column)
+    loaded, study = _load(data, date_column=date_column, restore=force)
     if study is not None and out is None:
         out = table
     if answers is not None:
         loaded = with_answers(loaded, answers)
     readings = loaded.readings
-    grades = Grades(readings.grades, grade_names)
-    witness = None
     if probabilities is not None:
-        witness = readers_folder.read_probabilities(probabilities, readings)
-    agreed = combine(readings, probabilities=witness)
-    results = (loaded, agreement(readings), agreed)
+        asked = replace(asked, witness=read_probabilities(probabilities, readings))
+    agreed = combine(readings, probabilities=asked.witness)
     unread = [] if study is None else study.unread["id"].tolist()
-    worklist = None
-    if ask is not None:
-        names = readers_folder.reader_names(ask)
-        worklist = readers_folder.worklist_of_new_readers(loaded, names, next_ or 0, unread=unread)
-    elif again is not None:
-        worklist = readers_folder.again_worklist(loaded, again)
-    elif next_ is not None:
-        worklist = readers_folder.worklist_table(
-            loaded,
-            agreed,
-            next_,
-            per_reader=per_reader,
-            goal=next_for,
-            probabilities=witness,
-            unread=unread,
-        )
-    fewer = _fewer(worklist, next_ or again, each=next_ is None or ask is not None)
-    source = table.name if study is None else study.source
+    found = _Found(
+        loaded=loaded,
+        study=study,
+        agreement=agreement(readings),
+        agreed=agreed,
+        source=table.name if study is None else study.source,
+        grades=Grades(readings.grades, grade_names),
+        worklist=asked.worklist(loaded, agreed, unread=unread),
+    )
+    fewer = asked.fewer(found.worklist)
     if out is None:
-        page = readers_page(
-            *results, source=source, grades=grades, worklist=worklist, study=study is not None
-        )
-        show(page)
-        _tell_options(fewer, listed=worklist is not None)
+        show(found.page())
+        _tell_options(fewer, listed=found.worklist is not None)
         return
-    if study is None:
-        folder = data.reading_options.get("images") or table.parent
-        located = readers_folder.located_images(loaded, folder)
-    else:
-        located = [study.images.get(name) or name for name in readings.items]
     continues = study is not None and out == table
     replaced = 0
-    if study is not None and continues and worklist is not None:
-        replaced = len(study.left)
-        if ask is not None:
-            worklist = readers_folder.joined_worklists(study.left, worklist)
-            replaced = 0
-    about: dict[str, Any] = {"source": source, "images": located, "worklist": worklist}
-    readers_folder.write_readers_folder(
-        out,
-        *results,
-        **about,
-        probabilities=probabilities,
-        unread=None if study is None else study.unread,
-        overwrite=force or continues,
-    )
-    page = readers_page(*results, grades=grades, study=study is not None, **about)
-    # before it is shown: whoever reads the output may stop reading
-    write_page(page, out / "report.html", write=write_atomically)
-    show(page)
+    if study is not None and continues and found.worklist is not None:
+        if ask is None:
+            replaced = len(study.left)
+        else:
+            found = found.with_worklist_after(study.left)
+    folder = data.reading_options.get("images") or table.parent
+    located = found.images(folder)
+    found.write(out, located, probabilities=probabilities, overwrite=force or continues)
     print_line(f"Page: {out / 'report.html'}; the consensus: {out / 'consensus.csv'}")
     if fewer:
         print_line(fewer)
-    shown = [*located, *([] if study is None else study.unread["image"])]
-    if worklist is not None and len(worklist):
-        _tell_worklist(out, worklist, shown, replaced)
+    if found.worklist is not None and len(found.worklist):
+        if study is not None:
+            located = [*located, *study.unread["image"]]
+        _tell_worklist(out, found.worklist, located, replaced)
     elif study is not None:
-        _tell_study(out, study, continues=continues, shared=results[1].shared_items)
+        _tell_study(out, study, continues=continues, shared=found.agreement.shared_items)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """The worklist that the options ask for. witness: the probabilities of a network."""
+
+    ask: str | None
+    next: int | None
+    again: int | None
+    per_reader: int | None
+    goal: Literal["consensus", "readers", "model"]
+    witness: Floats | None
+
+    def check(self, *, with_probabilities: bool, begins: bool) -> None:
+        """Refuse options that have no effect, or two kinds of worklists."""
+        if self.next is not None and self.again is not None:
+            raise SrjtError(
+                "--next and --again write two worklists: give one of them.",
+                code="conflict",
+                option="again",
+            )
+        if self.ask is not None and self.again is not None:
+            raise SrjtError(
+                "--again is for readers who have read images, and --ask names new ones.",
+                code="conflict",
+                option="ask",
+            )
+        given = "next_for" if self.per_reader is None else "per_reader"
+        flag = f"--{given.replace('_', '-')}"
+        chosen = self.per_reader is not None or self.goal != "consensus"
+        if self.ask is not None and chosen:
+            raise SrjtError(
+                f"{flag} has no effect with --ask: all get --next N images.",
+                code="option_without_effect",
+                option=given,
+            )
+        if self.next is None and chosen:
+            raise SrjtError(
+                f"{flag} needs --next, the number of readings, as in --next 50.",
+                code="missing_option",
+                option=given,
+            )
+        if self.ask is not None and self.next is None and not begins:
+            raise SrjtError(
+                "--ask needs --next, the number of images for each reader, as in --next 60.",
+                code="missing_option",
+                option="ask",
+            )
+        if self.goal == "model" and not with_probabilities:
+            raise SrjtError(
+                "--next-for model is about a network: add its --probabilities.",
+                code="missing_option",
+                option="next_for",
+            )
+
+    def worklist(
+        self, loaded: ReadingsTable, agreed: Consensus, *, unread: Sequence[str]
+    ) -> pd.DataFrame | None:
+        """What is to be read; None if no worklist was asked for."""
+        from srjt.data.sources import readers_folder
+
+        if self.again is not None:
+            return readers_folder.again_worklist(loaded, self.again)
+        if self.next is None:
+            return None
+        if self.ask is not None:
+            names = readers_folder.reader_names(self.ask)
+            return readers_folder.worklist_of_new_readers(loaded, names, self.next, unread=unread)
+        return readers_folder.worklist_table(
+            loaded,
+            agreed,
+            self.next,
+            per_reader=self.per_reader,
+            goal=self.goal,
+            probabilities=self.witness,
+            unread=unread,
+        )
+
+    def fewer(self, worklist: pd.DataFrame | None) -> str:
+        """That a worklist is shorter than was asked; "" if it is not."""
+        asked = self.next or self.again
+        if worklist is None or worklist.empty or asked is None:
+            return ""
+        if self.next is None or self.ask is not None:  # asked of each reader
+            least = int(worklist["reader"].value_counts().min())
+            return f"Only {count_of(least, 'image')} of a reader are left." if least < asked else ""
+        left = len(worklist)
+        return f"Only {count_of(left, 'reading')} could be listed." if left < asked else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Found:
+    """What readings say, and what is to be read next."""
+
+    loaded: ReadingsTable
+    study: Study | None
+    agreement: Agreement
+    agreed: Consensus
+    source: str
+    grades: Grades
+    worklist: pd.DataFrame | None
+
+    def with_worklist_after(self, before: pd.DataFrame) -> _Found:
+        """With what is left of the worklist before, and then this one."""
+        from srjt.data.sources.readers_folder import joined_worklists
+
+        assert self.worklist is not None
+        return replace(self, worklist=joined_worklists(before, self.worklist))
+
+    def images(self, folder: str | Path) -> list[str]:
+        """The image of each item; of a table they are looked for in the folder."""
+        from srjt.data.sources.readers_folder import located_images
+
+        if self.study is None:
+            return located_images(self.loaded, Path(folder))
+        known = self.study.images
+        return [known.get(name) or name for name in self.loaded.readings.items]
+
+    def page(self, images: list[str] | None = None) -> Page:
+        from srjt.reports.pages.readers import readers_page
+
+        return readers_page(
+            self.loaded,
+            self.agreement,
+            self.agreed,
+            source=self.source,
+            grades=self.grades,
+            worklist=self.worklist,
+            images=images,
+            study=self.study is not None,
+        )
+
+    def write(
+        self, out: Path, images: list[str], *, probabilities: Path | None, overwrite: bool
+    ) -> None:
+        """Write the folder and its page, and show the page."""
+        from srjt.data.sources.readers_folder import write_readers_folder
+        from srjt.reports.page import write_page
+
+        write_readers_folder(
+            out,
+            self.loaded,
+            self.agreement,
+            self.agreed,
+            source=self.source,
+            images=images,
+            worklist=self.worklist,
+            probabilities=probabilities,
+            unread=None if self.study is None else self.study.unread,
+            overwrite=overwrite,
+        )
+        page = self.page(images)
+        # before it is shown: whoever reads the output may stop reading
+        write_page(page, out / "report.html", write=write_atomically)
+        show(page)
 
 
 def _tell_options(fewer: str, *, listed: bool) -> None:
@@ -224,67 +347,18 @@ def _tell_study(out: Path, study: Study, *, continues: bool, shared: int) -> Non
     _tell_reader(out, study.left)
 
 
-def _fewer(worklist: pd.DataFrame | None, asked: int | None, *, each: bool) -> str:
-    """That a worklist is shorter than was asked; "" if it is not. each: asked of each reader."""
-    if worklist is None or worklist.empty or asked is None:
-        return ""
-    if each:
-        least = int(worklist["reader"].value_counts().min())
-        return f"Only {count_of(least, 'image')} of a reader are left." if least < asked else ""
-    left = len(worklist)
-    return f"Only {count_of(left, 'reading')} could be listed." if left < asked else ""
-
-
-def _check_options(
-    next_: int | None,
-    again: int | None,
-    *,
-    ask: str | None,
-    per_reader: int | None,
-    next_for: str,
-    probabilities: Path | None,
-) -> None:
-    """Refuse options that have no effect, or two kinds of worklists."""
-    if next_ is not None and again is not None:
-        raise SrjtError(
-            "--next and --again write two worklists: give one of them.",
-            code="conflict",
-            option="again",
-        )
-    if ask is not None and again is not None:
-        raise SrjtError(
-            "--again is for readers who have read images, and --ask names new ones.",
-            code="conflict",
-            option="ask",
-        )
-    if ask is not None and (per_reader is not None or next_for != "consensus"):
-        given = "next_for" if per_reader is None else "per_reader"
-        raise SrjtError(
-            f"--{given.replace('_', '-')} has no effect with --ask: all get --next N images.",
-            code="option_without_effect",
-            option=given,
-        )
-    if next_ is None and (per_reader is not None or next_for != "consensus"):
-        given = "next_for" if per_reader is None else "per_reader"
-        raise SrjtError(
-            f"--{given.replace('_', '-')} needs --next, the number of readings, as in --next 50.",
-            code="missing_option",
-            option=given,
-        )
-    if next_for == "model" and probabilities is None:
-        raise SrjtError(
-            "--next-for model is about a network: add its --probabilities.",
-            code="missing_option",
-            option="next_for",
-        )
-
-
-def _load(data: options.Source, *, date_column: str | None) -> tuple[ReadingsTable, Study | None]:
-    """The readings of a table, or of the folder of a study and what was read since then."""
+def _load(
+    data: options.Source, *, date_column: str | None, restore: bool
+) -> tuple[ReadingsTable, Study | None]:
+    """The readings of a table, or of the folder of a study and what was read since then. restore:
+    first make the tables of the folder as srjt has written them."""
     from srjt.auditing.blind_readings import continued_study
+    from srjt.data.sources.readers_folder import restore_tables
     from srjt.data.sources.readings import read_readings
 
     if (data.source / "readers.json").is_file():
+        for name in restore_tables(data.source) if restore else []:
+            print_line(f"{data.source / name} is again as srjt has written it.")
         study = continued_study(data.source, given=data.reading_options)
         return study.loaded, study
     if data.source.is_dir() and not (data.source / "labels.csv").exists():
