@@ -67,7 +67,8 @@ def ramp(folder: Path) -> str:
     runs = runs[(runs["method"] == "co-teaching+ours") & (runs["decoded"] == "each network")]
     runs = runs[(runs["weights"] == "last") & ~runs["options"].str.contains("temperature")]
     epochs = runs["options"].map(lambda text: json.loads(text)["ramp_epochs"])
-    updates = epochs * (4045 // runs["batch"])  # training images of fold 0
+    # epoch T′ is the first that keeps only 1 − ε; fold 0 has 4,045 training images
+    updates = (epochs - 1) * (4045 // runs["batch"])
     rows = [
         [
             f"{ramp} epochs",
@@ -82,7 +83,7 @@ def ramp(folder: Path) -> str:
         )
     ]
     return pipes(
-        ["ramp", "batch", "updates until 1 − ε is kept", "accuracy", "MAE", "macro-F1"], rows
+        ["ramp", "batch", "updates before only 1 − ε is kept", "accuracy", "MAE", "macro-F1"], rows
     )
 
 

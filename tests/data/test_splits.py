@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from refusals import refuses
-from srjt.data import LeakageWarning, Manifest, folds, official_split, read_splits, write_splits
+from srjt.data import (
+    LeakageWarning,
+    Manifest,
+    folds,
+    from_arrays,
+    official_split,
+    read_splits,
+    write_splits,
+)
+from srjt.data.splits import corrupt_sides
 
 
 def manifest(patients: list[str] | None, grades: list[int], **columns: list[object]) -> Manifest:
@@ -244,3 +253,14 @@ def test_sites_that_cannot_be_held_out(sites: Manifest) -> None:
         folds(replace(sites, table=sites.table.assign(site="all")), hold_out="site")
     with refuses("unknown_name", "hold_out", says=("'sight'", "'site'")):
         folds(sites, hold_out="sight")
+
+
+def test_names_are_read_once_and_not_for_every_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    features = np.zeros((200, 2), dtype=np.float32)
+    data = from_arrays(features, np.arange(200) % 4, patients=np.arange(200))
+    split = folds(data, folds=5)[0]
+    read = []
+    ids = Manifest.ids
+    monkeypatch.setattr(Manifest, "ids", property(lambda self: read.append(1) or ids.fget(self)))
+    corrupt_sides(data, split, np.eye(4), seed=0)
+    assert len(read) < 5

@@ -38,6 +38,16 @@ def test_the_confusion_matrix_takes_arrays_and_lists() -> None:
         metrics.confusion_matrix(true, predicted[:3], num_classes=3)
     with refuses("unknown_grade", says="true grades"):
         metrics.confusion_matrix(["mild"], [0], num_classes=3)
+    for half in ([0.5], np.array([0.5]), torch.tensor([0.5])):
+        with refuses("unknown_grade", says="whole numbers from 0 up"):
+            metrics.confusion_matrix(half, [0], num_classes=3)
+
+
+def test_small_integers_do_not_overflow() -> None:
+    grades = np.arange(20, dtype=np.uint8)
+    for pair in ((grades, grades), (torch.tensor(grades), torch.tensor(grades))):
+        counts = metrics.confusion_matrix(*pair, num_classes=20)
+        assert torch.equal(counts, torch.eye(20, dtype=torch.int64))
 
 
 @given(pairs)

@@ -415,7 +415,8 @@ class Source(ReadOptions):
                 missing[row] = ("missing-image", reason)
         if not missing or len(missing) == len(manifest):
             return manifest
-        named = few(manifest.ids[row] for row in missing)
+        ids = manifest.ids
+        named = few([ids[row] for row in missing])
         if not self.skipping:
             say(
                 "The training would stop, because it cannot find"

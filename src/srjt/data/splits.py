@@ -296,12 +296,11 @@ def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) 
     splits = []
     for fold, sides in rows.groupby("fold"):
         once = sides.drop_duplicates("id")
-        order = join_names(
-            manifest.ids, once["id"].tolist(), wanted_in="the data", known_in=str(path)
-        )
+        names = manifest.ids
+        order = join_names(names, once["id"].tolist(), wanted_in="the data", known_in=str(path))
         unknown = once["id"].drop(once.index[order[order >= 0]])
         unknown = unknown[~unknown.isin(not_read)]
-        unplaced = [manifest.ids[row] for row in np.flatnonzero(order < 0)]
+        unplaced = [names[row] for row in np.flatnonzero(order < 0)]
         left_out = [name for name in unplaced if name not in skipped]
         if len(unknown) and not allow_missing:
             raise SrjtError(
@@ -555,7 +554,8 @@ def corrupt_sides(
     labels = manifest.labels
     noisy = manifest.labels
     changed = np.concatenate([split.train, split.validation])
-    ids = [manifest.ids[row] for row in changed]
+    names = manifest.ids
+    ids = [names[row] for row in changed]
     noisy[changed] = noises.corrupt(labels[changed], matrix, seed=seed, ids=ids)
     return manifest.with_noisy_labels(noisy), noises.report(
         labels[split.train], noisy[split.train], matrix

@@ -213,15 +213,18 @@ def confusion_matrix(
 
 
 def _as_grades(grades: Tensor | ArrayLike, *, name: str) -> Tensor:
-    """(B,) of numbers, as a tensor; a tensor stays on its device."""
+    """(B,) whole numbers, as a tensor; a tensor stays on its device."""
     if isinstance(grades, Tensor):
-        return grades.reshape(-1)
+        if grades.is_floating_point() and grades.device.type == "cpu":
+            return _as_grades(grades.detach().numpy(), name=name)
+        return grades.reshape(-1).long()  # of 8 bits they would overflow
     array = np.asarray(grades)
-    if array.dtype.kind not in "iufb":
+    if array.dtype.kind not in "iufb" or not np.all(array == np.floor(array)):
         raise SrjtError(
-            f"The {name} grades are numbers from 0 up; got {show(grades)}.", code="unknown_grade"
+            f"The {name} grades are whole numbers from 0 up; got {show(grades)}.",
+            code="unknown_grade",
         )
-    return torch.tensor(array).reshape(-1)
+    return torch.tensor(array.astype(np.int64)).reshape(-1)
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,7 @@ STATED = {
     "pretrained": True,
     "weights": None,
     "image_size": 256,
+    "resize": "squash",
     "crop": 224,
     "flip": True,
     "augment": "paper",
@@ -187,8 +188,10 @@ def _of_the_trainings(facts: Mapping[str, Any], dataset: str) -> list[Difference
     scaled = config.replace(milestones=None).effective_milestones
     if config.schedule == "steps" and config.effective_milestones != scaled:
         differences.append(Difference("milestones", config.effective_milestones, scaled))
-    if config.convention == "original":
-        differences.append(Difference("convention", "original", "paper"))
+    if config.convention != "paper":  # T′ is 10 in the published code, and 5 in the text
+        differences.append(Difference("convention", config.convention, "paper"))
+    if study.get("transition") is not None:
+        differences.append(Difference("transition", "given", "of the noise"))
     rate = study.get("noise_rate")
     if is_dr and rate != DR_RATE:
         differences.append(Difference("noise_rate", rate, DR_RATE))

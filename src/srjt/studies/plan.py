@@ -336,7 +336,8 @@ def _without_unreadable(manifest: Manifest, *, quiet: bool) -> Manifest:
     if len(unreadable) == len(manifest):
         raise no_image_exists(manifest)
     if unreadable and not quiet:
-        named = few([manifest.ids[row] for row in unreadable])
+        ids = manifest.ids
+        named = few([ids[row] for row in unreadable])
         warn(
             f"{count_of(len(unreadable), 'image')} cannot be read and"
             f" {'is' if len(unreadable) == 1 else 'are'} left out: {named}."
