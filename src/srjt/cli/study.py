@@ -80,7 +80,7 @@ def run(
 
     from srjt.studies.folder import error_file, run_status
     from srjt.studies.plan import StudyWatcher, open_data
-    from srjt.studies.study import choose_executor, resolve_config, run_study
+    from srjt.studies.study import choose_executor, resolve_config, run_study, with_backbone
 
     preset = settings.pop("preset", None)
     assignments = settings.pop("set_", ())
@@ -95,6 +95,8 @@ def run(
     execute = choose_executor(computing)
     with progress_bar("Decoding", not quiet) as progress:
         plan = open_data(study, progress=progress, quiet=quiet)
+    if out.exists() or not (dry_run or time_):  # a dry run of a new study downloads nothing
+        plan = with_backbone(plan)
     planned_runs = list(plan.planned_runs())
     left = [planned for planned in planned_runs if run_status(out, planned.key) != "done"]
     if not quiet:

@@ -29,7 +29,7 @@ from srjt.reports.page import write_page
 from srjt.reports.pages.audit import audit_page
 from srjt.reports.pages.evaluation import comparison_page, evaluation_page
 from srjt.reports.pages.inspection import inspection_page, perhaps_patients
-from srjt.reports.report import report
+from srjt.reports.report import write_report
 from srjt.training.config import TrainConfig
 from srjt.training.train import train_from_config
 from srjt.training.trained import Setup, Trained
@@ -159,7 +159,7 @@ def _judged(run: Trained, plain: Trained | None, out: Path) -> tuple[Evaluation,
     if plain is not None:
         comparison = compare(plain, run)
         write_page(comparison_page(comparison), out / COMPARISON, write=write_atomically)
-    report(out / MODEL)
+    write_report(out / MODEL)
     return evaluation, comparison
 
 

@@ -274,7 +274,7 @@ class LiveReporter(Forwarding):
         elif problem is None and has_summary(self.folder):
             self._write()
             if not self._broken:
-                report(self.folder)
+                write_report(self.folder)
 
     def begin(self, title: str, *, epochs: int, folds: int = 1) -> None:
         self.inner.begin(title, epochs=epochs, folds=folds)

@@ -333,8 +333,9 @@ def choose_executor(where: Execution) -> Executor:
     return partial(run_locally, devices=devices, threads=threads, cache=where.cache)
 
 
-def _with_backbone(data: StudyPlan) -> StudyPlan:
-    """The plan with the name of a backbone in place of "auto", which is the same for all runs."""
+def with_backbone(data: StudyPlan) -> StudyPlan:
+    """The plan with the name of a backbone in place of "auto", which is the same for all runs; its
+    weights are downloaded if need be. Before, the runs have other keys."""
     given = TrainConfig().replace(**data.config.train)
     resolved = resolve_backbone(given, features=data.manifest.are_features)
     train = dict(data.config.train)
@@ -350,7 +351,7 @@ def run_study(
     data: StudyPlan, folder: Path, *, command: str, execute: Executor, watcher: StudyWatcher
 ) -> dict[str, str]:
     """Write the plan and train what is not done yet; return key → status."""
-    data = _with_backbone(data)
+    data = with_backbone(data)
     with study_folder.lock_study(folder):
         return train_runs(
             folder, study_folder.write_plan(folder, data, command=command), execute, watcher=watcher
