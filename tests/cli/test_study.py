@@ -68,6 +68,14 @@ def planned(out: str = "study") -> list[str]:
 
 
 @pytest.mark.slow
+def test_what_is_done_is_counted_with_a_backbone_that_auto_chooses(study: Srjt) -> None:
+    auto = ("--fold", 0, "--methods", "standard", "--backbone", "auto")
+    study.prints(*auto)
+    assert study.prints(*auto).startswith("1 run: 1 done, 0 to do.")
+    assert study.prints(*auto, "--dry-run").startswith("1 run: 1 done, 0 to do.")
+
+
+@pytest.mark.slow
 def test_a_study_from_plan_to_table(study: Srjt, command: Srjt) -> None:
     out = study.prints("--fold", 0, "--dry-run")
     assert out.splitlines()[0] == "2 runs: 0 done, 2 to do. 120 images, 1 fold."
