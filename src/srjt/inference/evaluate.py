@@ -32,6 +32,7 @@ from srjt.inference.aspects import (
     Judging,
     registered_aspects,
 )
+from srjt.inference.aspects.true_scores import NotEnough
 from srjt.inference.calibrated_run import CalibratedRun, RunLike, calibrate_run, open_run
 from srjt.inference.labelled import (
     JudgedBy,
@@ -303,6 +304,12 @@ class Evaluation(subgroups.Scores, HasPage):
         return None if self.not_compared else self.aspects.get("readers")
 
     @property
+    def true_scores(self) -> Any:
+        """What can be known about the scores against the true grades; None if nothing can."""
+        judged = self.aspects.get("true_scores")
+        return None if isinstance(judged, NotEnough) else judged
+
+    @property
     def not_compared(self) -> str:
         """Why the network could not be compared with the readers; "" otherwise."""
         return str(getattr(self.aspects.get("readers"), "reason", ""))
@@ -313,7 +320,7 @@ class Evaluation(subgroups.Scores, HasPage):
         judged = values.pop("aspects")
         for aspect in registered_aspects():
             if judged.get(aspect.name) or aspect.always_in_files:
-                values[aspect.name] = judged.get(aspect.name)
+                values[aspect.name] = judged.get(aspect.name) or None
         return values
 
 

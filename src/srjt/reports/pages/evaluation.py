@@ -14,6 +14,7 @@ import pandas as pd
 
 from srjt.data.manifest import Manifest
 from srjt.errors import count_of
+from srjt.inference.aspects.true_scores import NotEnough
 from srjt.inference.compare import Comparison
 from srjt.inference.evaluate import Evaluation
 from srjt.ordinal.baseline import Gain, Verdict as GainVerdict
@@ -33,6 +34,7 @@ from srjt.reports.aspects.grading import (
     overlap_in_words,
     recalibration_in_words,
 )
+from srjt.reports.aspects.true_scores import not_known
 from srjt.reports.figures import results
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
 from srjt.reports.page import KeyNumber, Page, Section, Tile, page_of
@@ -97,11 +99,9 @@ def notes_of(f: EvaluationFacts) -> Iterator[str]:
     yield f"Compared with {judged.judged_by}. A predicted grade is {grade}."
     if by_given:
         yield "Given grades may be wrong themselves."
-    if by_given and judged.true_scores is None and not (f.per or judged.side):
-        yield (
-            "The scores against the true grades are not known. To estimate them, verify a random"
-            " part of the labels (column verified_grade), or have images read twice."
-        )
+    missing = judged.aspects.get("true_scores")
+    if by_given and isinstance(missing, NotEnough):
+        yield not_known(missing, by_patient=judged.by_patient)
     if judged.by_patient:
         yield "The 95 % intervals resample patients, not trainings."
     if f.scarce:
