@@ -48,8 +48,9 @@ def inspect(
     or invalid, and rows that contradict each other or have too few cells.
 
     Warnings are duplicate rows, identical and nearly identical images, identical
-    images with different grades, unknown patients, grades with too few patients,
-    and, for LIMUC and Kaggle DR, counts that differ from the published ones.
+    images with different grades, unknown patients, patients on two sides of a split
+    column, grades with too few patients, and, for LIMUC and Kaggle DR, counts that
+    differ from the published ones.
     """
     from srjt.data.inspection import inspect_source
 

@@ -33,7 +33,14 @@ from srjt.reports.pages.evaluation import (
     never_predicted,
     what_helps,
 )
-from srjt.reports.sections import named_grades, pictures_of, run_name, run_section, small
+from srjt.reports.sections import (
+    named_grades,
+    pictures_of,
+    run_name,
+    run_section,
+    shared_patients,
+    small,
+)
 from srjt.reports.table import Table, between, data_table
 
 LEAST_CERTAIN = 12
@@ -161,9 +168,12 @@ def _expected_error(predictions: Predictions, expected: Evaluation | None) -> st
             side += ", of one view of each"
         if predictions.answering.calibrate_on is not None:
             side += ", calibrated on the validation side"
+        beside = _beside_one_grade(judged)
+        if doubt := shared_patients(run.facts.data):
+            beside += f" {doubt}"
         return (
             f"Expect an answer to be {value:.2f} grades off on average"
-            f" ({between(low, high, '.2f')}), as on the run's {side}.{_beside_one_grade(judged)}"
+            f" ({between(low, high, '.2f')}), as on the run's {side}.{beside}"
         )
     if not (run.held_out and per):
         return "How good the answers are is not known: the run held no samples out."
@@ -455,8 +465,12 @@ def _image(explanation: Explanation, row: int) -> Tile:
 def plan_verdict(plan: SamplePlan) -> tuple[str, str]:
     """Title and lead: the number that is needed."""
     if plan.metric == "noise-rate":
-        lead = f"The share of wrong labels is then known within ± {plan.half_width:g}."
-        return f"Verify {plan.images:,} labels, drawn at random", lead
+        known = f"is then known within ± {plan.half_width:g}."
+        if plan.labels:
+            title = f"Verify {plan.images:,} of the {plan.labels:,} labels, drawn at random"
+            return title, f"The share of wrong labels {known}"
+        title = f"Verify {plan.images:,} labels of a large data set, drawn at random"
+        return title, f"The share of wrong labels {known} A small data set needs fewer."
     title = (
         f"{plan.patients:,} patients give the {_planned_name(plan)} within ± {plan.half_width:g}"
     )
@@ -517,6 +531,11 @@ def _width_formula(plan: SamplePlan) -> str:
         return (
             f"{roughly} + {plan.error / 2.0:.2f} / patients: {words}; an error that has not"
             " occurred adds the rest."
+        )
+    if plan.metric == "noise-rate" and plan.labels:
+        return (
+            f"About {roughly} · √(1 − the share of the {plan.labels:,} labels that is verified):"
+            f" {words}."
         )
     if plan.metric == "noise-rate":
         return f"About {roughly}: {words}."
