@@ -33,7 +33,13 @@ from srjt.inference.aspects import (
     registered_aspects,
 )
 from srjt.inference.aspects.true_scores import NotEnough
-from srjt.inference.calibrated_run import CalibratedRun, RunLike, calibrate_run, open_run
+from srjt.inference.calibrated_run import (
+    CalibratedRun,
+    RunLike,
+    calibrate_run,
+    grades_with_ranges,
+    open_run,
+)
 from srjt.inference.labelled import (
     JudgedBy,
     judging_labels,
@@ -246,6 +252,9 @@ class Evaluation(subgroups.Scores, HasPage):
         None where ``naive`` is None.
     coverage_by : str or None
         For whom ranges keep their promise: each grade, or each value of a column.
+    grades_with_ranges : tuple of int
+        Positions of the grades that ranges can leave out if they hold for each grade. It is found
+        only if a grade is never predicted, or ranges hold for all grades together.
     uncalibrated : list of CalibrationBin
         As ``calibration``, before recalibration; empty if there was none, or answers are pooled.
     answers : DataFrame
@@ -278,6 +287,7 @@ class Evaluation(subgroups.Scores, HasPage):
     naive: NaiveBaseline | None = None
     gain: Gain | None = None
     coverage_by: str | None = None
+    grades_with_ranges: tuple[int, ...] = ()
     uncalibrated: list[CalibrationBin] = field(default_factory=list)
     answers: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False, compare=False)
 
@@ -481,6 +491,10 @@ def judge(
         judged = rule.judge(judging)
         if judged is not None:
             aspects[name] = judged
+    separate: tuple[int, ...] = ()
+    never_predicted = (answers.confusion.sum(axis=1) > 0) & (answers.confusion.sum(axis=0) == 0)
+    if never_predicted.any() or "ranges" in aspects:  # pages may advise ranges for each grade
+        separate = grades_with_ranges(calibrated)
     return Evaluation(
         samples=len(answers),
         judged_by=judged_by,
@@ -506,6 +520,7 @@ def judge(
         naive=naive,
         gain=gain,
         coverage_by=calibrated.options.coverage_by,
+        grades_with_ranges=separate,
         uncalibrated=_uncalibrated(calibrated, answers),
         answers=_answer_rows(who, answers, grades),
         aspects=aspects,

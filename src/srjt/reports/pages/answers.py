@@ -16,6 +16,7 @@ from srjt.data.manifest import Manifest
 from srjt.data.thumbnails import data_uri, thumbnail
 from srjt.errors import count_of
 from srjt.inference.aspects import registered_aspects
+from srjt.inference.calibrated_run import calibrate_grades, grades_with_ranges
 from srjt.inference.evaluate import Evaluation, best_side
 from srjt.inference.explain import Explanation, overlay, resized_square
 from srjt.inference.options import Answering
@@ -77,6 +78,7 @@ class PredictionFacts:
     metric: str
     missed: Missed
     outside: str  # grades of training labels that no range contains
+    each_grade: bool  # whether ranges that hold for each grade would tell something of them
 
 
 def verdict_of(f: PredictionFacts) -> tuple[str, str]:
@@ -99,10 +101,10 @@ def warnings_of(f: PredictionFacts) -> Iterator[str]:
             f" {never.helps}."
         )
     if f.outside:
-        yield (
-            f"{f.outside} in none of the ranges. The ranges hold for all grades together; with srjt"
-            " predict --coverage-by grade they hold for each grade."
-        )
+        advice = "."
+        if f.each_grade:
+            advice = "; with srjt predict --coverage-by grade they hold for each grade."
+        yield f"{f.outside} in none of the ranges. The ranges hold for all grades together{advice}"
 
 
 def remarks_of(f: PredictionFacts) -> Iterator[str]:
@@ -138,6 +140,7 @@ def prediction_facts(
     referred = counted_yes(predictions, "refer")
     if referred is not None:
         counted = f"Refer {referred:,} of {answers}"
+    outside = _outside_ranges(predictions)
     return PredictionFacts(
         answers=len(predictions),
         per=per,
@@ -149,7 +152,8 @@ def prediction_facts(
         verdict=verdict,
         side=side,
         metric=metric,
-        outside=named_grades(run.grades, _outside_ranges(predictions)),
+        outside=named_grades(run.grades, outside),
+        each_grade=bool(outside) and _have_ranges(predictions, outside),
         missed=_never_predicted(
             counts, expected, ranges=predictions.answering.coverage is not None
         ),
@@ -208,7 +212,7 @@ def _never_predicted(
         it="it" if len(places) == 1 else "them",
         side=f"run's {expected.side}",
         side_samples=expected.samples,
-        helps=what_helps(expected, ranges=ranges),
+        helps=what_helps(expected, places, ranges=ranges),
     )
 
 
@@ -229,6 +233,14 @@ def _outside_ranges(predictions: Predictions) -> list[int]:
         if labels and not ((low <= place) & (place <= high)).any():
             outside.append(place)
     return outside
+
+
+def _have_ranges(predictions: Predictions, places: Sequence[int]) -> bool:
+    """Whether ranges that hold for each grade can leave these grades out."""
+    answering = predictions.answering
+    if answering.calibrate_on is not None:  # these samples would have to be predicted again
+        return True
+    return set(places) <= set(grades_with_ranges(calibrate_grades(predictions.run, answering)))
 
 
 @page_of.register(Predictions)

@@ -190,7 +190,7 @@ def evaluation_facts(evaluation: Evaluation) -> EvaluationFacts:
         missed=named_grades(evaluation.grades, missed),
         missed_samples=int(occurring[missed].sum()),
         it="it" if len(missed) == 1 else "them",
-        helps=what_helps(evaluation, ranges=evaluation.ranges is not None),
+        helps=what_helps(evaluation, missed, ranges=evaluation.ranges is not None),
         scarce=named_grades(evaluation.grades, scarce),
     )
 
@@ -207,15 +207,16 @@ def never_predicted(evaluation: Evaluation) -> list[int]:
     return np.flatnonzero((counts.sum(axis=1) > 0) & (counts.sum(axis=0) == 0)).tolist()
 
 
-def what_helps(evaluation: Evaluation, *, ranges: bool) -> str:
-    """Against grades that are never predicted. ranges: whether there are ranges of grades
-    already."""
+def what_helps(evaluation: Evaluation, missed: Sequence[int], *, ranges: bool) -> str:
+    """Against grades that are never predicted, by their places. ranges: whether there are ranges of
+    grades already."""
     parts = ["more training images of such grades", "a larger network, on a GPU"]
     if evaluation.features:
         parts = ["more training samples of such grades"]
     if evaluation.purpose != "qwk":
         parts.append("srjt predict --target-metric qwk, which gives rare grades more often")
-    if not ranges:
+    # a grade of too few calibration patients would be in every range
+    if not ranges and set(missed) <= set(evaluation.grades_with_ranges):
         parts.append(
             "ranges that hold for each grade (srjt predict --coverage 0.9 --coverage-by grade)"
         )
