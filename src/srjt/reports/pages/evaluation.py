@@ -39,7 +39,15 @@ from srjt.reports.figures import results
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
 from srjt.reports.page import KeyNumber, Page, Section, Tile, page_of
 from srjt.reports.sections import interval_frame, named_grades, pictures_of, run_section
-from srjt.reports.table import ONE_LABEL, Table, between, data_table, metric_heading
+from srjt.reports.table import (
+    ONE_LABEL,
+    Table,
+    between,
+    data_table,
+    metric_heading,
+    p_in_words,
+    p_value,
+)
 from srjt.training.trained import Trained
 
 EXAMPLES = 6  # of each kind
@@ -568,7 +576,7 @@ def _difference_numbers(comparison: Comparison) -> list[KeyNumber]:
             label = metric_heading(row.metric) if two else row.run
             values = f"{row.value:.3f} vs {row.first:.3f}"
             if row.adjusted >= 0:
-                values += f", p {row.adjusted:.3f}"
+                values += f", {p_in_words(row.adjusted)}"
             numbers.append(KeyNumber.of(label, row.difference, "+.3f", compared=values))
     return numbers
 
@@ -618,7 +626,7 @@ def _difference_table(comparison: Comparison) -> Table:
     return data_table(
         pd.DataFrame(rows),
         title=f"Differences from {comparison.runs[0]}",
-        formats={"difference": "+.3f"},
+        formats={"difference": "+.3f", "p": p_value},
         slug="differences",
         rule_before=range(len(METRICS), len(rows), len(METRICS)),  # between runs
     )
