@@ -441,8 +441,9 @@ def grades_with_ranges(calibrated: CalibratedRun) -> tuple[int, ...]:
     """Positions of the grades that ranges can leave out if they hold for each grade; the others,
     of too few calibration patients, are in every range. Of the coverage that was asked for, else
     0.9."""
-    coverage = calibrated.options.coverage or 0.9
-    options = replace(calibrated.options, coverage=coverage, coverage_by="grade")
+    options: Any = calibrated.options  # aspects add fields to it
+    coverage = options.coverage or 0.9
+    options = replace(options, coverage=coverage, coverage_by="grade")
     aspect = Ranges(coverage=coverage, coverage_by="grade")
     try:
         prepared = aspect.prepare(replace(calibrated, options=options))
