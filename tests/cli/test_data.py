@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from PIL import Image
@@ -76,6 +77,23 @@ def test_inspect_tells_all_problems_and_leaves_with_1(srjt: Srjt, labels: Path) 
     assert "warning: 1 duplicate-row" in out
     assert [row["severity"] for row in rows(Path("[a]/new/problems.csv"))].count("error") == 3
     assert "Examples of each grade: [a]/new/contact_sheet.png" in out
+
+
+def test_inspect_names_options_as_they_are_typed(srjt: Srjt, labels: Path) -> None:
+    """In its lines, on its page and in its list of problems."""
+    table = pd.read_csv(labels)
+    unclear = table.assign(kind=table["grade"].map({0: "x", 1: "y", 2: "z", 3: "w"}))
+    for name, changed, option in (
+        ("none", table.drop(columns="grade"), "--grade-column"),
+        ("gap", table[table["grade"] != 1], "--grades"),
+        ("order", unclear.drop(columns="grade").rename(columns={"kind": "grade"}), "--grades"),
+    ):
+        path = labels.parent / f"{name}.csv"
+        changed.to_csv(path, index=False)
+        _, out, err = srjt("inspect", path, "--out", name)
+        files = [Path(name, file).read_text() for file in ("problems.csv", "inspection.html")]
+        assert not any("`grade" in text for text in (out, err, *files))
+        assert all(option in text for text in (out, *files))
 
 
 def test_inspect_with_warnings_only_is_fine(srjt: Srjt, labels: Path) -> None:

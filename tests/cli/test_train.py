@@ -121,6 +121,31 @@ def test_the_data_s_own_split_is_used_unless_told_otherwise(command: Srjt, label
 
 
 @pytest.mark.slow
+def test_a_patient_on_two_sides_of_a_split_column_is_told_by_every_page(
+    command: Srjt, labelled: Path
+) -> None:
+    table = pd.read_csv(labelled)
+    shared = table.loc[table["split"] == "train", "patient"].iloc[0]
+    row = table.index[table["split"] == "test"][0]
+    table.loc[row, "patient"] = shared
+    table.to_csv("shared.csv", index=False)
+    images = ["--images", labelled.parent]
+    _, out, _ = command("data", "inspect", "shared.csv", *images)
+    assert "1 patient-on-two-sides" in out
+    assert f"{shared}: train and test" in out
+    assert command("train", "shared.csv", "--out", "run", *images, *TRAIN, "--log", "html")[0] == 0
+    said = "1 patient is on more than one side of the split"
+    assert said in Path("run/report.html").read_text()
+    _, out, _ = command("predict", "run", labelled.parent, "--html", "predicted.html")
+    assert said in " ".join(out.split())
+    assert said in Path("predicted.html").read_text()
+    _, _, err = command("evaluate", "run", "shared.csv", *images)
+    assert "seen in training" in err or "was trained on" in err
+    assert "--splits" not in err  # it would be refused
+    assert "train again with --fold 0" in " ".join(err.split())
+
+
+@pytest.mark.slow
 def test_folds_by_patient(command: Srjt, labelled: Path) -> None:
     arguments = [a for a in TRAIN if a != "--official-split"]
     command.prints("train", labelled, "--out", "run", *arguments, "--fold", 1, "--folds", 4)

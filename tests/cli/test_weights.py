@@ -74,6 +74,17 @@ def test_they_are_fetched_listed_and_copied(
     )
 
 
+def test_without_a_connection_the_options_are_those_of_the_command(
+    command: Srjt, published: Callable[[str], None], labelled: Path
+) -> None:
+    published("http://127.0.0.1:9/net.pth")
+    how = ["--network", "resnet18", "--noise-rate", "0.4", "--device", "cpu", "--out", "run"]
+    said = command.refuses("train", labelled, *how)
+    assert "pass a local file with --weights" in said
+    assert "--no-pretrained" in said
+    assert "`" not in said
+
+
 def test_what_cannot_be_fetched_is_one_sentence(
     command: Srjt, published: Callable[[str], None]
 ) -> None:

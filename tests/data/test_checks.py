@@ -93,6 +93,16 @@ def test_patients_are_counted_per_grade(tmp_path: Path) -> None:
     assert found == {"missing-patient": "all samples", "few-patients": "grade 2"}
 
 
+def test_patients_on_two_sides_of_a_split_column_are_a_problem(tmp_path: Path) -> None:
+    samples = manifest(tmp_path, {"a": 0, "b": 1, "c": 0, "d": 1}, ["p", "p", "q", "r"])
+    split = ["train", "test", "", "train"]  # q is on no side
+    samples = replace(samples, table=samples.table.assign(split=split))
+    problem = Problem("patient-on-two-sides", "p", "train and test")
+    assert check(samples, images=False, folds=0) == [problem]
+    alone = replace(samples, table=samples.table.assign(split=["train", "train", "test", ""]))
+    assert check(alone, images=False, folds=0) == []
+
+
 def test_sizes_are_read_from_the_files_that_can_be(tmp_path: Path) -> None:
     noise_image(0, (30, 20)).save(tmp_path / "a.png")
     write_dicom(tmp_path / "b.dcm", np.zeros((7, 9), dtype=np.uint16))

@@ -54,6 +54,17 @@ def test_a_better_run_is_found_and_the_intervals_contain_the_differences() -> No
     json.dumps(found.to_dict(), allow_nan=False)
 
 
+def test_a_small_p_value_is_not_shown_as_0() -> None:
+    found = compare(with_skill(1.0, seed=1), with_skill(1.5, seed=2), resamples=100)
+    for p, said, cell in ((1e-5, "p < 0.001", "< 0.001"), (0.0421, "p = 0.042", "0.042")):
+        rows = [replace(row, adjusted=p) for row in found.differences]
+        shown = srjt.report(replace(found, differences=rows))
+        assert shown.key_numbers[0].compared.endswith(f", {said}")
+        table = shown.sections[0].tables[0]
+        place = [column.name for column in table.columns].index("p")
+        assert table.rows[0].cells[place].text == cell
+
+
 @pytest.mark.parametrize("patients", [1, 2, TOO_FEW - 1])
 def test_few_patients_show_no_difference(patients: int) -> None:
     """As certain as two hundred images look, they may all be of one patient."""

@@ -285,6 +285,20 @@ def test_what_cannot_be_planned(options: dict[str, Any], code: str, about: str) 
         plan(one)
 
 
+def test_labels_to_verify_are_some_of_those_of_the_run(run: Trained) -> None:
+    """Of 600 labels as many as the audit says; without a run, of a large data set."""
+    many = labels_to_verify(0.3, within=0.05)
+    found = srjt.plan(run, metric="noise-rate", value=0.3)
+    assert (found.labels, found.images) == (600, math.ceil(many / (1 + many / 600)))
+    assert found.table["images"].max() < 600
+    shown = srjt.report(found)
+    assert shown.title == f"Verify {found.images} of the 600 labels, drawn at random"
+    small = srjt.plan(run, metric="noise-rate", value=0.3, half_width=0.005)
+    assert small.images < 600 < labels_to_verify(0.3, within=0.005)
+    shown = srjt.report(plan(metric="noise-rate", value=0.3))
+    assert shown.title == f"Verify {many} labels of a large data set, drawn at random"
+
+
 def test_the_page_of_a_run(run: Trained) -> None:
     found = srjt.plan(run, half_width=0.1, reader_error=0.1)
     assert isinstance(found, SamplePlan)

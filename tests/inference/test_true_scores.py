@@ -21,6 +21,7 @@ from srjt.ordinal.metrics import summary
 from srjt.readers import Readings
 from srjt.reports.aspects.true_scores import basis_of
 from srjt.reports.pages.evaluation import evaluation_page
+from srjt.training.held_out import HeldOut
 from srjt.training.trained import Trained
 
 Ints = npt.NDArray[np.int64]
@@ -85,13 +86,13 @@ def test_without_a_determined_noise_there_are_bounds_of_accuracy_and_error() -> 
     assert judged(answer, label, noise=one_off, label_noise="none") is None
 
 
-def test_all_verified_is_a_plain_mean_with_the_usual_interval() -> None:
+def test_all_but_one_verified_is_a_plain_mean_with_students_interval() -> None:
     """Labels that are no help: the mean of the true errors and Student's interval, with two more
     errors."""
     rng = np.random.default_rng(0)
     true, _, answer = images()
     label = rng.integers(3, size=len(true))
-    scores = judged(answer, label, verified=true).scores
+    scores = judged(answer, label, verified=np.append(true[:-1], -1)).scores
     size = len(true)
     error = np.abs(true - answer)
     assert scores["mae"].value == pytest.approx(error.mean(), abs=0.01)
@@ -107,9 +108,10 @@ def test_few_verified_grades_have_students_interval_with_two_more_errors() -> No
     """One answer and one label for all: labels are no help, and the slope from one true grade to
     the next is 1."""
     true = np.array([1] * 14 + [0, 2] * 3)
-    size, constant = len(true), np.ones(20, dtype=np.int64)
+    size = len(true)
     error = np.abs(true - 1)
-    found = judged(constant, constant, verified=true).scores["mae"]
+    one_more = np.ones(21, dtype=np.int64)  # which is not verified
+    found = judged(one_more, one_more, verified=np.append(true, -1)).scores["mae"]
     half = student.ppf(0.975, size - 1) * np.sqrt(error.var() / (size - 1) + 2 / size**2)
     assert found == pytest.approx(
         (error.mean(), error.mean() - half, error.mean() + half), rel=1e-3
@@ -323,6 +325,63 @@ def test_an_evaluation_says_what_is_known_of_the_true_grades(
     assert by_part.true_scores.verified == len(test) // 2
     assert {"sensitivity", "specificity"} < by_part.true_scores.scores.keys()
     assert srjt.evaluate(run, verified, resamples=20, per="patient").true_scores is None
+
+
+@pytest.mark.slow
+def test_verified_grades_of_all_samples_give_plain_scores(features: Manifest, run: Trained) -> None:
+    """However few patients there are: the scores and intervals are those of true grades."""
+    test = features.select(srjt.data.folds(features)[0].test[:40])
+    assert len(set(test.patients or [])) < 20
+    expected = srjt.evaluate(run, test, resamples=50, refer_from="2")
+    table = test.table.drop(columns="true_grade").assign(verified_grade=test.true_labels)
+    found = srjt.evaluate(run, replace(test, table=table), resamples=50, refer_from="2")
+    assert (found.true_scores.complete, found.true_scores.verified) == (True, 40)
+    for name in ("mae", "accuracy", "qwk"):
+        assert found.true_scores.scores[name] == expected.intervals[name]
+    for name in ("sensitivity", "specificity"):
+        assert found.true_scores.scores[name] == expected.decision.operating_point[name]
+    page = srjt.report(found)
+    section = next(one for one in all_sections(page) if one.slug == "true-scores")
+    assert "not estimates" in section.text[0]
+    assert "are not known" not in " ".join(page.remarks)
+
+
+@pytest.mark.slow
+def test_advice_to_verify_names_the_minimum_that_is_missed(
+    features: Manifest, run: Trained
+) -> None:
+    side = run.held_out["validation"]
+    part = HeldOut(
+        ids=side.ids[:60], labels=side.labels[:60], probabilities=side.probabilities[:, :60]
+    )
+    small = replace(run, held_out={"validation": part})
+    test = features.select(srjt.data.folds(features)[0].test)
+    table = test.table.drop(columns="true_grade")
+
+    def remark(rows: int, patients_verified: int) -> str:
+        part = table[:rows].reset_index(drop=True)
+        patients = part["patient"].unique()[:patients_verified]
+        part["verified_grade"] = np.where(part["patient"].isin(patients), part["grade"], -1)
+        found = srjt.evaluate(
+            small, replace(test, table=part, arrays=test.arrays[:rows]), resamples=5
+        )
+        assert found.true_scores is None
+        assert found.to_dict()["true_scores"] is None
+        return next(text for text in srjt.report(found).remarks if "not known" in text)
+
+    bounds = (
+        "Bounds without verified grades need 100 labels on the run's validation side, which has 60."
+    )
+    few = remark(40, 0)  # ten patients: a random part of them never suffices
+    assert "Verify all labels here (column verified_grade)" in few
+    assert few.endswith(bounds)
+    assert "random part" not in few
+    some = remark(40, 8)
+    assert "8 patients here have verified grades; 20 are needed, or all." in some
+    assert "1 patient here has verified grades" in remark(40, 1)
+    many = remark(len(test), 15)
+    assert "15 patients here have verified grades; 20 are needed" in many
+    assert "Verify a random part of the labels, of 20 patients or more" in many
 
 
 def test_each_estimated_factor_takes_a_degree_of_freedom(monkeypatch: pytest.MonkeyPatch) -> None:

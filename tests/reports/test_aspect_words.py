@@ -121,7 +121,12 @@ RATES = (0.1, 0.25)
         ({"per": ("eye",), "answers": 60}, "on 30 patients (60 answers of 120 samples)."),
         ({"coverage_by": "grade"}, ", for each true grade, if"),
         ({"coverage_by": "site"}, ", for each value of site, if"),
-        ({"basis": "corrected"}, "; verified grades of 200 random images would make them narrow"),
+        (
+            {"basis": "corrected", "samples": 201},
+            "; verified grades of 200 random images would make them narrow",
+        ),
+        ({"basis": "corrected"}, "; verified grades of all 120 images would make them narrow"),
+        ({"basis": "corrected", "verified_help": False}, "on 30 patients (120 samples)."),
         (
             {"basis": "conservative", "per": ("patient",)},
             "; verified grades of all images of random patients would make them narrower.",

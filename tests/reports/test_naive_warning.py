@@ -15,11 +15,13 @@ import pytest
 
 import srjt
 from fixtures.held_out_runs import drawn_side, made_run
+from srjt.inference.calibrated_run import calibrate_run
 from srjt.inference.evaluate import best_side, evaluate_sides
 from srjt.inference.options import Answering
 from srjt.inference.ranges import RangeEvaluation
 from srjt.ordinal import Purpose
 from srjt.ordinal.intervals import Interval
+from srjt.reports.aspects.ranges import promise_in_words
 from srjt.reports.model_card import model_card
 from srjt.reports.pages.answers import predictions_page
 from srjt.reports.pages.evaluation import evaluation_facts, evaluation_notes, judgement
@@ -78,7 +80,7 @@ def drawn_answers(side: HeldOut, answer: np.ndarray) -> HeldOut:
 
 @pytest.mark.slow
 def test_grades_that_are_never_predicted_are_said_on_every_page() -> None:
-    side = drawn_side(300, wrong=0.0, truth=False)
+    side = drawn_side(300, patients=300, wrong=0.0, truth=False)
     low = drawn_answers(side, np.minimum(side.labels, 1))
     run = made_run(held_out={"validation": low, "test": low})
     found = evaluate_sides(run, resamples=20)["test"]
@@ -92,6 +94,7 @@ def test_grades_that_are_never_predicted_are_said_on_every_page() -> None:
         Interval(0.0, 0.0, 0.4),
     )  # seven samples, whose ranges lack their grade
     of_grades = [(9, inside), (9, inside), (0, never), (7, never)]
+    assert found.grades_with_ranges == (0, 1, 2, 3)
     ranges = RangeEvaluation(
         promised=0.9, coverage=inside, width=inside, grades=of_grades, promise=""
     )
@@ -100,9 +103,34 @@ def test_grades_that_are_never_predicted_are_said_on_every_page() -> None:
         [said] = [text for text in evaluation_notes(judged)[0] if "none of the ranges" in text]
         assert said.startswith("Grade 3 is in none of the ranges")
         assert ("--coverage-by" in said) == (by is None)
+        [said] = [
+            text
+            for text in evaluation_notes(replace(judged, grades_with_ranges=(0, 1)))[0]
+            if "none of the ranges" in text
+        ]
+        assert "--coverage-by" not in said
     assert not evaluation_facts(replace(found, confusion=np.eye(4, dtype=int).tolist())).missed
     page = trained_page(run, evaluate_sides(run, resamples=20), brief=True)
     assert any(text.startswith("Grades 2 and 3 are never predicted") for text in page.warnings)
+
+
+@pytest.mark.slow
+def test_ranges_for_each_grade_are_advised_only_where_the_patients_suffice() -> None:
+    """Of 15 patients no grade has the nine that a coverage of 0.9 takes."""
+    side = drawn_side(60, patients=15, wrong=0.0, truth=False)
+    low = drawn_answers(side, np.minimum(side.labels, 1))
+    run = made_run(held_out={"validation": low, "test": low})
+    found = evaluate_sides(run, resamples=20)["test"]
+    assert found.grades_with_ranges == ()
+    [said] = [text for text in evaluation_notes(found)[0] if "never predicted" in text]
+    assert "What helps" in said
+    assert "--coverage-by" not in said
+    page = trained_page(run, evaluate_sides(run, resamples=20), brief=True)
+    assert not any("--coverage-by" in text for text in page.warnings)
+    options = Answering(coverage=0.9, coverage_by="grade")
+    promise = calibrate_run(run, options).rules["ranges"].rule.promise
+    assert (promise.trivial, promise.verified_help) == (True, False)
+    assert "would make them narrower" not in promise_in_words(promise)
 
 
 def test_a_test_side_far_from_the_validation_side_is_said() -> None:

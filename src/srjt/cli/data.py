@@ -7,6 +7,7 @@ import itertools
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,7 @@ from srjt.cli import SUMMARIES, App, check_outputs, options, print_line, print_t
 from srjt.cli.options import Fields, argument, option
 from srjt.errors import Message, SrjtError, count_of
 from srjt.progress import progress_bar
+from srjt.reports.flags import as_typed
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -48,8 +50,9 @@ def inspect(
     or invalid, and rows that contradict each other or have too few cells.
 
     Warnings are duplicate rows, identical and nearly identical images, identical
-    images with different grades, unknown patients, grades with too few patients,
-    and, for LIMUC and Kaggle DR, counts that differ from the published ones.
+    images with different grades, unknown patients, patients on two sides of a split
+    column, grades with too few patients, and, for LIMUC and Kaggle DR, counts that
+    differ from the published ones.
     """
     from srjt.data.inspection import inspect_source
 
@@ -106,7 +109,8 @@ def write_inspection(inspection: Inspection, out: Path, *, next_command: str = "
     if inspection.problems:
         file = out / "problems.csv"
         replaced = _replaced(file)
-        srjt.data.write_problems(inspection.problems, file)
+        typed = [replace(one, detail=as_typed(one.detail)) for one in inspection.problems]
+        srjt.data.write_problems(typed, file)
         say(f"All problems are listed in {file}{replaced}.")
     if inspection.decoded and not manifest.are_features:
         if len(inspection.pairs):
@@ -264,7 +268,7 @@ def print_problems(problems: Sequence[srjt.data.Problem]) -> None:
             fg="red" if severity == "error" else "yellow",
         )
         for problem in first:
-            print_line("    " + ": ".join(filter(None, (problem.where, problem.detail))))
+            print_line("    " + ": ".join(filter(None, (problem.where, as_typed(problem.detail)))))
         if count > len(first):
             print_line(f"    … and {count - len(first):,} more")
 

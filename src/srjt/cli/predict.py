@@ -303,7 +303,9 @@ def evaluate(
             raise SrjtError(f"The {side} side has no samples.", code="too_few", option="side")
     if side != "train":
         instead = ""
-        if "test" in trained.held_out:
+        if trained.facts.data.shared_patients:  # --splits would refuse such sides
+            instead = "train again with --fold 0, which keeps each patient on one side, or "
+        elif "test" in trained.held_out:
             instead = f"add --splits {shlex.quote(str(run))} to use its test side, or "
         _refuse_trained(trained, manifest, instead=instead)
     judged = srjt.evaluate(trained, manifest, readings=reading.report.readings, **vars(evaluating))

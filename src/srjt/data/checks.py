@@ -23,6 +23,7 @@ from srjt.data.images.decode import EMPTY_FILE, BadImageError, read_image
 from srjt.data.manifest import Ints, Manifest
 from srjt.data.problems import Problem
 from srjt.data.sources.table import no_image_exists
+from srjt.data.splits import patients_on_two_sides
 from srjt.errors import SrjtError, count_of
 from srjt.files import (
     NOT_A_FILE,
@@ -40,8 +41,8 @@ def check(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> list[Problem]:
-    """Find missing, unreadable, identical and nearly identical images, unknown patients and grades
-    with few patients.
+    """Find missing, unreadable, identical and nearly identical images, unknown patients, patients
+    on two sides and grades with few patients.
 
     Parameters
     ----------
@@ -69,7 +70,7 @@ def check(
     problems: list[Problem] = []
     if images:
         problems, _ = examine_images(manifest, workers=workers, progress=progress)
-    return problems + few_patients(manifest, folds)
+    return problems + few_patients(manifest, folds) + shared_patients(manifest)
 
 
 def examine_images(
@@ -181,6 +182,14 @@ def few_patients(manifest: Manifest, folds: int) -> list[Problem]:
         if (count := len(set(owners[manifest.labels == grade]))) < folds:
             detail = f"{count_of(count, unit)} for {folds} folds"
             problems.append(Problem("few-patients", f"grade {name}", detail))
+    return problems
+
+
+def shared_patients(manifest: Manifest) -> list[Problem]:
+    """Patients who are on two sides of the published split."""
+    problems = []
+    for patient, sides in patients_on_two_sides(manifest).items():
+        problems.append(Problem("patient-on-two-sides", patient, " and ".join(sides)))
     return problems
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from srjt.data.checks import examine_images, few_patients, image_sizes
+from srjt.data.checks import examine_images, few_patients, image_sizes, shared_patients
 from srjt.data.duplicates import Progress
 from srjt.data.guesses import Guesses, guess_options
 from srjt.data.manifest import Ints, Manifest, unusable_rows
@@ -158,6 +158,7 @@ def inspect_source(
         problems += of_images
     if not guesses.unresolved:
         problems += few_patients(manifest, folds)
+    problems += shared_patients(manifest)
     return Inspection(
         source=source,
         # ``problems`` of the inspection has them all

@@ -70,6 +70,11 @@ KINDS: dict[str, tuple[Severity, str]] = {
         ),
     ),
     "few-patients": ("warning", "a grade with fewer patients than folds"),
+    "patient-on-two-sides": (
+        "warning",
+        "a patient on two sides of the split column: scores are too optimistic. Folds keep each"
+        " patient on one side",
+    ),
 }
 
 

@@ -218,6 +218,18 @@ def official_split(manifest: Manifest) -> Split:
     return split
 
 
+def patients_on_two_sides(manifest: Manifest) -> dict[str, list[str]]:
+    """The patients who are on two sides of the published split, or more, and these sides."""
+    if "split" not in manifest.table:
+        return {}
+    split = _of_sides(manifest.table["split"].to_numpy(dtype=object))
+    shared = _on_two_sides(manifest.patients, split)
+    found = {}
+    for patient, rows in shared.groupby("owner", sort=False):
+        found[str(patient)] = [side for side in SIDES if side in set(rows["side"])]
+    return found
+
+
 def warn_of_leaks(manifest: Manifest, split: Split, *, name: str) -> None:
     """Warn of patients and of identical images on two sides."""
     if len(shared := _on_two_sides(manifest.patients, split)):

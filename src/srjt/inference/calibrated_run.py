@@ -28,6 +28,7 @@ from srjt.inference.answers import (
     probabilities_of,
 )
 from srjt.inference.aspects import FittedTo, Rule, registered_aspects
+from srjt.inference.aspects.ranges import Ranges
 from srjt.inference.labelled import (
     best_labels,
     judging_labels,
@@ -434,6 +435,22 @@ def calibrate_grades(run: RunLike, options: Answering | None = None) -> Calibrat
         )
     refuse_bf16_on_cpu(options.precision, run.device)
     return _fitted(CalibratedRun(run=run, options=options, views=len(run.views(options.views))))
+
+
+def grades_with_ranges(calibrated: CalibratedRun) -> tuple[int, ...]:
+    """Positions of the grades that ranges can leave out if they hold for each grade; the others,
+    of too few calibration patients, are in every range. Of the coverage that was asked for, else
+    0.9."""
+    options: Any = calibrated.options  # aspects add fields to it
+    coverage = options.coverage or 0.9
+    options = replace(options, coverage=coverage, coverage_by="grade")
+    aspect = Ranges(coverage=coverage, coverage_by="grade")
+    try:
+        prepared = aspect.prepare(replace(calibrated, options=options))
+    except SrjtError:  # no validation side, or one without what it needs
+        return ()
+    assert prepared is not None  # a coverage is given
+    return tuple(np.flatnonzero(np.isfinite(prepared.rule.thresholds)).tolist())
 
 
 def _fitted(calibrated: CalibratedRun) -> CalibratedRun:

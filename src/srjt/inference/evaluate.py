@@ -32,7 +32,14 @@ from srjt.inference.aspects import (
     Judging,
     registered_aspects,
 )
-from srjt.inference.calibrated_run import CalibratedRun, RunLike, calibrate_run, open_run
+from srjt.inference.aspects.true_scores import NotEnough
+from srjt.inference.calibrated_run import (
+    CalibratedRun,
+    RunLike,
+    calibrate_run,
+    grades_with_ranges,
+    open_run,
+)
 from srjt.inference.labelled import (
     JudgedBy,
     judging_labels,
@@ -245,6 +252,9 @@ class Evaluation(subgroups.Scores, HasPage):
         None where ``naive`` is None.
     coverage_by : str or None
         For whom ranges keep their promise: each grade, or each value of a column.
+    grades_with_ranges : tuple of int
+        Positions of the grades that ranges can leave out if they hold for each grade. It is found
+        only if a grade is never predicted, or ranges hold for all grades together.
     uncalibrated : list of CalibrationBin
         As ``calibration``, before recalibration; empty if there was none, or answers are pooled.
     answers : DataFrame
@@ -277,6 +287,7 @@ class Evaluation(subgroups.Scores, HasPage):
     naive: NaiveBaseline | None = None
     gain: Gain | None = None
     coverage_by: str | None = None
+    grades_with_ranges: tuple[int, ...] = ()
     uncalibrated: list[CalibrationBin] = field(default_factory=list)
     answers: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False, compare=False)
 
@@ -303,6 +314,12 @@ class Evaluation(subgroups.Scores, HasPage):
         return None if self.not_compared else self.aspects.get("readers")
 
     @property
+    def true_scores(self) -> Any:
+        """What can be known about the scores against the true grades; None if nothing can."""
+        judged = self.aspects.get("true_scores")
+        return None if isinstance(judged, NotEnough) else judged
+
+    @property
     def not_compared(self) -> str:
         """Why the network could not be compared with the readers; "" otherwise."""
         return str(getattr(self.aspects.get("readers"), "reason", ""))
@@ -313,7 +330,7 @@ class Evaluation(subgroups.Scores, HasPage):
         judged = values.pop("aspects")
         for aspect in registered_aspects():
             if judged.get(aspect.name) or aspect.always_in_files:
-                values[aspect.name] = judged.get(aspect.name)
+                values[aspect.name] = judged.get(aspect.name) or None
         return values
 
 
@@ -474,6 +491,10 @@ def judge(
         judged = rule.judge(judging)
         if judged is not None:
             aspects[name] = judged
+    separate: tuple[int, ...] = ()
+    never_predicted = (answers.confusion.sum(axis=1) > 0) & (answers.confusion.sum(axis=0) == 0)
+    if never_predicted.any() or "ranges" in aspects:  # pages may advise ranges for each grade
+        separate = grades_with_ranges(calibrated)
     return Evaluation(
         samples=len(answers),
         judged_by=judged_by,
@@ -499,6 +520,7 @@ def judge(
         naive=naive,
         gain=gain,
         coverage_by=calibrated.options.coverage_by,
+        grades_with_ranges=separate,
         uncalibrated=_uncalibrated(calibrated, answers),
         answers=_answer_rows(who, answers, grades),
         aspects=aspects,

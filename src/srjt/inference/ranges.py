@@ -53,6 +53,8 @@ class RangePromise:
         The values of ``coverage_by`` for which it does.
     trivial_grades : tuple of int
         Positions of the grades that are in every range.
+    verified_help : bool
+        Whether verified grades may make them narrower: False if there are too few patients.
     """
 
     coverage: float
@@ -67,6 +69,7 @@ class RangePromise:
     trivial: bool
     trivial_values: tuple[str, ...] = ()
     trivial_grades: tuple[int, ...] = ()
+    verified_help: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +99,8 @@ class RangeRule:
         does not change the order in which grades enter the range of an image.
     learned : LearnedPooling or None
         Fitted to the same samples, too: two numbers.
+    verified_help : bool
+        Whether ranges might be narrower if all of these labels were right.
     """
 
     options: Answering
@@ -109,6 +114,7 @@ class RangeRule:
     parts: dict[str, RangeRule] = field(default_factory=dict)
     temperature: calibration.Recalibration | None = None
     learned: LearnedPooling | None = None
+    verified_help: bool = True
 
     @property
     def coverage(self) -> float:
@@ -181,6 +187,7 @@ class RangeRule:
             trivial=self.trivial,
             trivial_values=tuple(name for name, rule in self.parts.items() if rule.trivial),
             trivial_grades=tuple(trivial_grades),
+            verified_help=self.verified_help,
         )
 
 
@@ -264,6 +271,7 @@ def calibrate_ranges(
             assumptions=tuple(dict.fromkeys(assumptions)),
             options=options,
             parts=rules,
+            verified_help=any(rule.verified_help for rule in rules.values()),
             temperature=None,
             thresholds=np.full(p.shape[1], np.inf),
             patients=answers if side.groups is None else len(set(side.groups)),
@@ -342,7 +350,17 @@ def _corrected(
         thresholds = np.minimum(
             thresholds, safe
         )  # never wider than what holds without an assumption
-    return replace(rule, basis=basis, assumptions=(assumption,), thresholds=thresholds)
+    helps = True
+    if np.isinf(thresholds).all():  # of too few patients right labels would tell no more
+        if_right = _thresholds(rule, scores, [known.right], known.groups)
+        helps = bool(np.isfinite(if_right).any())
+    return replace(
+        rule,
+        basis=basis,
+        assumptions=(assumption,),
+        thresholds=thresholds,
+        verified_help=helps,
+    )
 
 
 def conservative_thresholds(

@@ -83,6 +83,9 @@ class SamplePlan(HasPage):
     plausible : tuple of int or None
         The lowest and the highest plausible number of patients, by how well the pilot tells the
         deviation: of ten pilots, nine or more hold the number that is needed. None without a pilot.
+    labels : int
+        Of a noise rate: the labels of the run, which those to verify are drawn from; 0: of a data
+        set that is much larger.
     pilot : int
         Patients of the pilot; 0 if values were assumed.
     source : str
@@ -111,6 +114,7 @@ class SamplePlan(HasPage):
     table: pd.DataFrame
     readings: pd.DataFrame
     plausible: tuple[int, int] | None = None
+    labels: int = 0
 
     def __repr__(self) -> str:
         units = f"{self.patients:,} patients"
@@ -536,12 +540,16 @@ def _score(planning: Planning, pilot: Evaluation) -> Any:
 
 
 def _noise_plan(pilot: RunLike | Evaluation | None, planning: Planning) -> SamplePlan:
-    """Labels to verify, by the exact interval; a pilot's noise estimate says what the rate is."""
+    """Labels to verify, by the exact interval; a pilot says what the rate is, by its noise
+    estimate, and how many labels there are."""
     value = planning.value
     source = "from a rate that is assumed"
-    if value is None and pilot is not None and not isinstance(pilot, Evaluation):
+    labels = 0
+    if pilot is not None and not isinstance(pilot, Evaluation):
         run = open_run(pilot)
-        if (estimate := run.noise_estimate) is not None:
+        labels = sum(run.facts.data.samples.values())
+        estimate = run.noise_estimate
+        if value is None and estimate is not None:
             name = "the run" if run.folder is None else run.folder.resolve().name
             value = estimate.rate
             source = f"from the noise estimate of {name}"
@@ -553,9 +561,14 @@ def _noise_plan(pilot: RunLike | Evaluation | None, planning: Planning) -> Sampl
     numbers = [
         labels_to_verify(value, within=min(planning.half_width * factor, 0.49)) for factor in WIDTHS
     ]
-    images = [math.ceil(number * effect) for number in numbers]
+    images = []
+    for number in numbers:
+        needed = number * effect
+        if labels:  # what is verified is no longer uncertain: n of N are worth n / (1 − n / N)
+            needed /= 1.0 + needed / labels
+        images.append(math.ceil(needed))
     deviation = math.sqrt(value * (1.0 - value) * effect / per_patient)
-    return _result(
+    result = _result(
         planning,
         value=value,
         deviation=deviation,
@@ -564,3 +577,4 @@ def _noise_plan(pilot: RunLike | Evaluation | None, planning: Planning) -> Sampl
         uses=CLUSTERED,
         images=images,
     )
+    return replace(result, labels=labels)

@@ -4,6 +4,7 @@ intervals that contain the doubt about the labels.
 Everything is a function of one table: how many samples have which true grade and which answer. What
 is known decides how the table is estimated, the strongest first.
 
+- **Verified grades of all samples**: plain scores, with their usual intervals.
 - **Verified grades** of a random part: the tables by the labels of all samples, and by their
   readings or the network's probabilities, corrected by the verified grades (prediction-powered
   inference, Angelopoulos et al. 2023, with the factors that make the variance smallest). Nothing is
@@ -45,6 +46,7 @@ from srjt.noise.model import bayes
 from srjt.noise.quality import LabelNoise, NoiseBounds, inverse_weights, posterior_weights
 from srjt.noise.verified import Verified, exact_interval, read_verified
 from srjt.ordinal import patient_codes
+from srjt.ordinal.decisions import operating_point
 from srjt.ordinal.intervals import (
     Interval,
     effective_patients,
@@ -85,6 +87,8 @@ class TrueScores(DictMixin):
         readers share. Empty if nothing is assumed.
     verified : int
         Number of verified grades.
+    complete : bool
+        Whether all samples have one.
     wrong : tuple of float or None
         The lowest and the highest plausible share of wrong labels, if that is what is used.
     """
@@ -94,6 +98,7 @@ class TrueScores(DictMixin):
     apart: Scores = field(default_factory=dict)
     alike: Scores = field(default_factory=dict)
     verified: int = 0
+    complete: bool = False
     wrong: tuple[float, float] | None = None
 
 
@@ -118,7 +123,7 @@ def true_scores(
         Which of them are referred.
     verified : (N,) array of int, optional
         True grades of a random part of the samples, −1 for the others; used if 20 patients or more
-        have one.
+        have one, or all samples.
     verified_probability : (N,) array of float, optional
         The probability with which each sample was drawn for verification. None: all were drawn
         alike.
@@ -161,6 +166,12 @@ def true_scores(
         known = read_verified(
             verified, samples=len(grade), classes=classes, probability=verified_probability
         )
+        # weights say that the samples stand for others, so that they are still a part
+        if len(known.rows) == len(grade) and known.at_random:
+            scores = _by_all_verified(table, answers, known.true, refer)
+            return TrueScores(
+                basis="verified grades", scores=scores, verified=len(grade), complete=True
+            )
         if len(np.unique(owner[known.rows])) >= ENOUGH:
             scores = _by_verified(table, known, _guesses(answers, known, readings))
             return TrueScores(basis="verified grades", scores=scores, verified=len(known.rows))
@@ -277,6 +288,22 @@ def _inside(name: str, interval: Interval) -> Interval:
     least = METRICS[name].lowest if name in METRICS else 0.0
     most = np.inf if name == "mae" else 1.0
     return Interval(*(float(np.clip(end, least, most)) for end in interval))
+
+
+# Verified grades of all samples: nothing is estimated.
+
+
+def _by_all_verified(
+    table: _Table, answers: Answers, true: Ints, refer: ReferralRule | None
+) -> Scores:
+    """The scores, with the intervals that they have wherever the true grades are known."""
+    scores = table.resampled(np.eye(table.classes)[true])
+    ordinary = replace(answers, labels=true).intervals(resamples=table.resamples)
+    if refer is not None:
+        ordinary |= operating_point(
+            true >= refer.position, refer.applies(answers), groups=answers.groups
+        )
+    return {name: ordinary.get(name, score) for name, score in scores.items()}
 
 
 # Verified grades: the labels of all samples, corrected by a random part.

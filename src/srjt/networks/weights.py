@@ -162,7 +162,9 @@ def fetch_published(
         if (digest := sha256_of(path)) != weights.sha256:
             raise SrjtError(
                 f"{path} is not the published file (its SHA-256 begins with {digest[:16]}, not "
-                f"{weights.sha256[:16]}): delete it and try again{advice}.",
+                f"{weights.sha256[:16]}): delete it and try again",
+                advice,
+                ".",
                 code="damaged_file",
                 option="weights",
             )
@@ -185,8 +187,9 @@ def fetch_published(
     ) as error:  # no connection, no such file, another file
         reason = str(error).removeprefix("<urlopen error ").removesuffix(">")
         raise SrjtError(
-            f"{weights.address} cannot be downloaded ({reason}): put {_wanted(weights)} at"
-            f" {path}{advice}.",
+            f"{weights.address} cannot be downloaded ({reason}): put {_wanted(weights)} at {path}",
+            advice,
+            ".",
             code="unreachable",
             option="weights",
         ) from error

@@ -313,7 +313,7 @@ def _flow(data: DataFacts, what: str) -> Iterator[tuple[str, str]]:
     used = f"{sum(sizes.values()):,} {what}{_patients(patients)}"
     yield "flow", f"{used} were used: {', '.join(sides)}."
     if by_side:
-        shared = sum(by_side.values()) - (patients or 0)
+        shared = data.shared_patients
         disjoint = "No patient is on two sides."
         if shared:
             disjoint = f"{count_of(shared, 'patient is', 'patients are')} on more than one side."

@@ -21,6 +21,7 @@ from srjt.notebook import HasPage
 from srjt.ordinal.metrics import METRICS
 from srjt.progress import Forwarding, Reporter
 from srjt.reports.checklist import checklist_page, write_checklist
+from srjt.reports.flags import as_typed
 from srjt.reports.page import (
     NAMING,
     Page,
@@ -269,7 +270,8 @@ class LiveReporter(Forwarding):
         if (
             problem is not None and self._next > 0.0
         ):  # an error before: the folder may be that of another run
-            reason = " ".join(str(problem).split())
+            message = problem.message if isinstance(problem, SrjtError) else str(problem)
+            reason = " ".join(as_typed(message).split())
             self._write(live="stopped", problem=f"{reason.rstrip('.')}." if reason else "")
         elif problem is None and has_summary(self.folder):
             self._write()

@@ -20,13 +20,13 @@ from srjt.data.grades import Grades
 from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.manifest import Manifest
 from srjt.data.thumbnails import data_uri, thumbnail as sample_thumbnail
-from srjt.errors import duration
+from srjt.errors import count_of, duration
 from srjt.networks import registry
 from srjt.ordinal.intervals import Interval
 from srjt.reports.page import Section
 from srjt.reports.table import Table, between, data_table
 from srjt.studies.results import display_name
-from srjt.training.folder import RunFacts
+from srjt.training.folder import DataFacts, RunFacts
 from srjt.training.provenance import SourceFile, describe_provenance, describe_source
 from srjt.training.trained import Trained
 
@@ -74,6 +74,17 @@ def _text(value: Any) -> str:
         separator = "; " if nested else ", "
         return separator.join(map(_text, value))
     return str(value)
+
+
+def shared_patients(data: DataFacts) -> str:
+    """What patients on two sides do to the scores of a run, as a sentence; "" if there are none."""
+    if not data.shared_patients:
+        return ""
+    return (
+        f"{count_of(data.shared_patients, 'patient is', 'patients are')} on more than one side of"
+        " the split: scores on held-out sides are too optimistic. srjt train --fold 0 keeps each"
+        " patient on one side."
+    )
 
 
 def counts_table(grades: Sequence[str], counts: Sequence[int], counted: str = "samples") -> Table:

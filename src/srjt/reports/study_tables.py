@@ -17,7 +17,16 @@ from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.noise.matrices import FAMILIES
 from srjt.ordinal.intervals import holm
 from srjt.ordinal.metrics import METRICS
-from srjt.reports.table import MISSING, Column, Row, Table, TableCell, data_table, metric_heading
+from srjt.reports.table import (
+    MISSING,
+    Column,
+    Row,
+    Table,
+    TableCell,
+    data_table,
+    metric_heading,
+    p_value,
+)
 from srjt.studies.config import NoiseSpec, parse_noise
 from srjt.studies.paper import Difference, paper_dataset, paper_differences, paper_value
 from srjt.studies.results import (
@@ -598,8 +607,8 @@ class StudyTables:
                 "Difference": "+.3f",
                 "from": "+.3f",
                 "to": "+.3f",
-                "p": _p_value,
-                "p, Holm": _p_value,
+                "p": p_value,
+                "p, Holm": p_value,
             },
             groups={"from": "95% interval", "to": "95% interval"},
             rule_before=np.flatnonzero(~frame.iloc[:, 0].duplicated())[1:].tolist(),
@@ -701,9 +710,3 @@ def _setting(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return str(value)
-
-
-def _p_value(p: float) -> str:
-    if p < 0.001:
-        return "< 0.001"
-    return f"{p:.3f}"

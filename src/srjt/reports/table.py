@@ -331,6 +331,27 @@ def between(low: float, high: float, pattern: str = ".3f") -> str:
     return f"{_signed(low, pattern)} – {_signed(high, pattern)}"
 
 
+def p_value(p: float) -> str:
+    """A p-value in a table: none is shown as 0.
+
+    Examples
+    --------
+    >>> p_value(0.0421), p_value(0.0002)
+    ('0.042', '< 0.001')
+    """
+    if p < 0.001:
+        return "< 0.001"
+    return f"{p:.3f}"
+
+
+def p_in_words(p: float) -> str:
+    """A p-value in a sentence: "p = 0.042", "p < 0.001"."""
+    text = p_value(p)
+    if text.startswith("<"):
+        return f"p {text}"
+    return f"p = {text}"
+
+
 def _signed(number: float, pattern: str) -> str:
     """A number with a minus sign, and none at zero."""
     text = f"{number:{pattern}}"

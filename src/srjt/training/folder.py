@@ -78,6 +78,13 @@ class DataFacts(BaseModel, extra="allow"):
     def are_features(self) -> bool:
         return len(self.in_shape) == 1
 
+    @property
+    def shared_patients(self) -> int:
+        """How many patients are on a second side; scores on held-out sides are then too good."""
+        if self.patients is None or self.side_patients is None:
+            return 0
+        return sum(self.side_patients.values()) - self.patients
+
     @model_validator(mode="after")
     def _one_name_per_feature(self) -> DataFacts:
         if self.feature_names and [len(set(self.feature_names))] != self.in_shape:

@@ -110,7 +110,7 @@ class DoubtRule(Rule):
         problem = ""
         if self.problem is not None and self.share is not None:
             cut = decisions.abstention_cut(confidence, share=self.share)
-            problem = str(self.problem)
+            problem = self.problem.message
         kept = confidence >= (-np.inf if cut is None else cut)
         scores: dict[str, Interval] = {}
         errors_left = float("nan")

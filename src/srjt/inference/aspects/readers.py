@@ -34,7 +34,7 @@ class BesideReaders(Aspect):
                 readings, judging.images.grades, resamples=max(judging.resamples, 1)
             )
         except SrjtError as problem:
-            return NotCompared(reason=str(problem))
+            return NotCompared(reason=problem.message)
 
 
 @dataclass(frozen=True, kw_only=True)

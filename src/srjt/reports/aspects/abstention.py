@@ -22,6 +22,7 @@ from srjt.reports.aspects import (
 )
 from srjt.reports.figures.canvas import CaptionedFigure
 from srjt.reports.figures.results import CURVE, square_panel
+from srjt.reports.flags import as_typed
 from srjt.reports.page import KeyNumber, Section
 from srjt.reports.sections import scores_with_intervals
 
@@ -44,7 +45,7 @@ def _sections(judged: Abstention, evaluation: Evaluation) -> list[Section]:
         left += f" and {judged.errors_left:.0%} of the wrong ones"
     origin = "The cut was chosen on the validation side."
     if judged.problem:
-        origin = f"The cut was chosen on these samples. {judged.problem}"
+        origin = f"The cut was chosen on these samples. {as_typed(judged.problem)}"
     # the first screen has the accuracy
     kept = {name: score for name, score in judged.kept.items() if name != "accuracy"}
     tables = []

@@ -45,8 +45,13 @@ def promise_in_words(promise: RangePromise, *, shown: Sequence[str] = ()) -> str
         f" {_promised_for(promise)}{_for_each(promise)}, {conditions}. They are calibrated on"
         f" {basis}"
     )
-    if promise.basis in ("corrected", "conservative"):  # verified grades need no assumption
-        images = "all images of random patients" if promise.per else f"{REREAD} random images"
+    # verified grades need no assumption
+    if promise.basis in ("corrected", "conservative") and promise.verified_help:
+        images = f"{REREAD} random images"
+        if promise.per:
+            images = "all images of random patients"
+        elif promise.samples <= REREAD:
+            images = f"all {promise.samples} images"
         text += f"; verified grades of {images} would make them narrower"
     if promise.trivial:
         return f"{text}. Only the range of all grades keeps this promise here."
@@ -169,6 +174,8 @@ def _warnings(judged: RangeEvaluation, evaluation: Evaluation) -> list[str]:
     uncovered = f"{named_grades(evaluation.grades, places)} in none of the ranges"
     if evaluation.coverage_by == "grade":
         return [f"{uncovered}."]
+    if not set(places) <= set(evaluation.grades_with_ranges):
+        return [f"{uncovered}. The ranges hold for all grades together."]
     return [
         f"{uncovered}. The ranges hold for all grades together; with srjt predict --coverage-by"
         " grade they hold for each grade."

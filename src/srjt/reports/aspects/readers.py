@@ -10,6 +10,7 @@ from srjt.inference.evaluate import Evaluation
 from srjt.ordinal.intervals import TOO_FEW
 from srjt.readers.network import NetworkComparison
 from srjt.reports.aspects import sections_of, warnings_of
+from srjt.reports.flags import as_typed
 from srjt.reports.page import Section
 from srjt.reports.table import data_table
 
@@ -40,7 +41,7 @@ def _sections(judged: NetworkComparison, evaluation: Evaluation) -> list[Section
 
 @warnings_of.register
 def _warnings(judged: NotCompared, evaluation: Evaluation) -> list[str]:
-    return [judged.reason]
+    return [as_typed(judged.reason)]
 
 
 def sentence(judged: NetworkComparison) -> str:

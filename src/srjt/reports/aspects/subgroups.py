@@ -19,7 +19,7 @@ from srjt.reports.aspects import Facts, file_facts, sections_of
 from srjt.reports.figures import canvas
 from srjt.reports.page import Section
 from srjt.reports.sections import interval_text
-from srjt.reports.table import between, data_table
+from srjt.reports.table import between, data_table, p_value
 
 SITES = ("site", "centre", "center", "hospital", "clinic", "institution")  # columns that name them
 FEW_FOR_FAR = 20  # patients of a group, below which errors by several grades may not occur in it
@@ -76,7 +76,7 @@ def _sections(judged: Subgroups, evaluation: Evaluation) -> list[Section]:
             " the images of a group, intervals may be too short; likewise in groups of fewer than"
             f" {FEW_FOR_FAR} patients, if rare errors are by several grades."
         ),
-        formats={"gap": "+.3f"},
+        formats={"gap": "+.3f", "p, Holm": p_value},
         slug="subgroups",
         rule_before=[k for k in range(1, len(groups)) if groups[k].column != groups[k - 1].column],
     )

@@ -8,6 +8,8 @@ from typing import Any
 
 import pandas as pd
 
+from srjt.errors import count_of
+from srjt.inference.aspects.true_scores import NotEnough
 from srjt.inference.evaluate import Evaluation
 from srjt.inference.true_scores import TrueScores
 from srjt.ordinal.metrics import MAIN, METRICS
@@ -19,6 +21,8 @@ from srjt.reports.table import between, data_table, metric_heading
 
 def basis_of(scores: TrueScores) -> str:
     """What the scores rest on, as sentences."""
+    if scores.complete:
+        return "All these samples have verified grades: these are plain scores, not estimates."
     if scores.basis == "verified grades":
         return (
             f"From all labels, corrected by {scores.verified:,} verified grades. These must be a"
@@ -40,6 +44,25 @@ def basis_of(scores: TrueScores) -> str:
         f"How many of the labels are wrong is not determined ({wrong} are plausible). These are"
         " bounds, whatever the errors depend on."
     )
+
+
+def not_known(missing: NotEnough, *, by_patient: bool) -> str:
+    """Why the scores against the true grades are not known, and what to do, as sentences."""
+    units = "patients" if by_patient else "samples"
+    text = "The scores against the true grades are not known."
+    if missing.verified:
+        have = count_of(missing.verified, f"{units[:-1]} here has", f"{units} here have")
+        text += f" {have} verified grades; {missing.verified_needed} are needed, or all."
+    todo = f"a random part of the labels, of {missing.verified_needed} {units} or more"
+    if missing.patients < missing.verified_needed:
+        todo = "all labels here"
+    text += f" Verify {todo} (column verified_grade), or have images read twice."
+    if missing.validation < missing.validation_needed:
+        text += (
+            f" Bounds without verified grades need {missing.validation_needed} labels on the run's"
+            f" validation side, which has {missing.validation}."
+        )
+    return text
 
 
 @lead_of.register
@@ -99,6 +122,8 @@ def _facts(values: Mapping[str, Any], answers: str) -> Facts:
             words.append(f"{metric} {interval_text(score)}")
         elif score["low"] is not None:  # no value is an estimate
             words.append(f"{metric} {score['low']:.3f} to {score['high']:.3f}")
-    which = "Scores, CI by the delta method," if estimated else "Bounds of the scores"
+    which = "Bounds of the scores"
+    if estimated:
+        which = "Scores" if values.get("complete") else "Scores, CI by the delta method,"
     against = f"{which} of {answers} against the true grades, by {values['basis']}"
     yield "true_scores", f"{against}: {', '.join(words)}."

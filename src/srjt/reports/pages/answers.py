@@ -16,6 +16,7 @@ from srjt.data.manifest import Manifest
 from srjt.data.thumbnails import data_uri, thumbnail
 from srjt.errors import count_of
 from srjt.inference.aspects import registered_aspects
+from srjt.inference.calibrated_run import calibrate_grades, grades_with_ranges
 from srjt.inference.evaluate import Evaluation, best_side
 from srjt.inference.explain import Explanation, overlay, resized_square
 from srjt.inference.options import Answering
@@ -33,7 +34,14 @@ from srjt.reports.pages.evaluation import (
     never_predicted,
     what_helps,
 )
-from srjt.reports.sections import named_grades, pictures_of, run_name, run_section, small
+from srjt.reports.sections import (
+    named_grades,
+    pictures_of,
+    run_name,
+    run_section,
+    shared_patients,
+    small,
+)
 from srjt.reports.table import Table, between, data_table
 
 LEAST_CERTAIN = 12
@@ -70,6 +78,7 @@ class PredictionFacts:
     metric: str
     missed: Missed
     outside: str  # grades of training labels that no range contains
+    each_grade: bool  # whether ranges that hold for each grade would tell something of them
 
 
 def verdict_of(f: PredictionFacts) -> tuple[str, str]:
@@ -92,10 +101,10 @@ def warnings_of(f: PredictionFacts) -> Iterator[str]:
             f" {never.helps}."
         )
     if f.outside:
-        yield (
-            f"{f.outside} in none of the ranges. The ranges hold for all grades together; with srjt"
-            " predict --coverage-by grade they hold for each grade."
-        )
+        advice = "."
+        if f.each_grade:
+            advice = "; with srjt predict --coverage-by grade they hold for each grade."
+        yield f"{f.outside} in none of the ranges. The ranges hold for all grades together{advice}"
 
 
 def remarks_of(f: PredictionFacts) -> Iterator[str]:
@@ -131,6 +140,7 @@ def prediction_facts(
     referred = counted_yes(predictions, "refer")
     if referred is not None:
         counted = f"Refer {referred:,} of {answers}"
+    outside = _outside_ranges(predictions)
     return PredictionFacts(
         answers=len(predictions),
         per=per,
@@ -142,7 +152,8 @@ def prediction_facts(
         verdict=verdict,
         side=side,
         metric=metric,
-        outside=named_grades(run.grades, _outside_ranges(predictions)),
+        outside=named_grades(run.grades, outside),
+        each_grade=bool(outside) and _have_ranges(predictions, outside),
         missed=_never_predicted(
             counts, expected, ranges=predictions.answering.coverage is not None
         ),
@@ -161,9 +172,12 @@ def _expected_error(predictions: Predictions, expected: Evaluation | None) -> st
             side += ", of one view of each"
         if predictions.answering.calibrate_on is not None:
             side += ", calibrated on the validation side"
+        beside = _beside_one_grade(judged)
+        if doubt := shared_patients(run.facts.data):
+            beside += f" {doubt}"
         return (
             f"Expect an answer to be {value:.2f} grades off on average"
-            f" ({between(low, high, '.2f')}), as on the run's {side}.{_beside_one_grade(judged)}"
+            f" ({between(low, high, '.2f')}), as on the run's {side}.{beside}"
         )
     if not (run.held_out and per):
         return "How good the answers are is not known: the run held no samples out."
@@ -198,7 +212,7 @@ def _never_predicted(
         it="it" if len(places) == 1 else "them",
         side=f"run's {expected.side}",
         side_samples=expected.samples,
-        helps=what_helps(expected, ranges=ranges),
+        helps=what_helps(expected, places, ranges=ranges),
     )
 
 
@@ -219,6 +233,14 @@ def _outside_ranges(predictions: Predictions) -> list[int]:
         if labels and not ((low <= place) & (place <= high)).any():
             outside.append(place)
     return outside
+
+
+def _have_ranges(predictions: Predictions, places: Sequence[int]) -> bool:
+    """Whether ranges that hold for each grade can leave these grades out."""
+    answering = predictions.answering
+    if answering.calibrate_on is not None:  # these samples would have to be predicted again
+        return True
+    return set(places) <= set(grades_with_ranges(calibrate_grades(predictions.run, answering)))
 
 
 @page_of.register(Predictions)
@@ -455,8 +477,12 @@ def _image(explanation: Explanation, row: int) -> Tile:
 def plan_verdict(plan: SamplePlan) -> tuple[str, str]:
     """Title and lead: the number that is needed."""
     if plan.metric == "noise-rate":
-        lead = f"The share of wrong labels is then known within ± {plan.half_width:g}."
-        return f"Verify {plan.images:,} labels, drawn at random", lead
+        known = f"is then known within ± {plan.half_width:g}."
+        if plan.labels:
+            title = f"Verify {plan.images:,} of the {plan.labels:,} labels, drawn at random"
+            return title, f"The share of wrong labels {known}"
+        title = f"Verify {plan.images:,} labels of a large data set, drawn at random"
+        return title, f"The share of wrong labels {known} A small data set needs fewer."
     title = (
         f"{plan.patients:,} patients give the {_planned_name(plan)} within ± {plan.half_width:g}"
     )
@@ -517,6 +543,11 @@ def _width_formula(plan: SamplePlan) -> str:
         return (
             f"{roughly} + {plan.error / 2.0:.2f} / patients: {words}; an error that has not"
             " occurred adds the rest."
+        )
+    if plan.metric == "noise-rate" and plan.labels:
+        return (
+            f"About {roughly} · √(1 − the share of the {plan.labels:,} labels that is verified):"
+            f" {words}."
         )
     if plan.metric == "noise-rate":
         return f"About {roughly}: {words}."

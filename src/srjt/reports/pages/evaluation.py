@@ -14,6 +14,7 @@ import pandas as pd
 
 from srjt.data.manifest import Manifest
 from srjt.errors import count_of
+from srjt.inference.aspects.true_scores import NotEnough
 from srjt.inference.compare import Comparison
 from srjt.inference.evaluate import Evaluation
 from srjt.ordinal.baseline import Gain, Verdict as GainVerdict
@@ -33,11 +34,20 @@ from srjt.reports.aspects.grading import (
     overlap_in_words,
     recalibration_in_words,
 )
+from srjt.reports.aspects.true_scores import not_known
 from srjt.reports.figures import results
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
 from srjt.reports.page import KeyNumber, Page, Section, Tile, page_of
 from srjt.reports.sections import interval_frame, named_grades, pictures_of, run_section
-from srjt.reports.table import ONE_LABEL, Table, between, data_table, metric_heading
+from srjt.reports.table import (
+    ONE_LABEL,
+    Table,
+    between,
+    data_table,
+    metric_heading,
+    p_in_words,
+    p_value,
+)
 from srjt.training.trained import Trained
 
 EXAMPLES = 6  # of each kind
@@ -97,11 +107,9 @@ def notes_of(f: EvaluationFacts) -> Iterator[str]:
     yield f"Compared with {judged.judged_by}. A predicted grade is {grade}."
     if by_given:
         yield "Given grades may be wrong themselves."
-    if by_given and judged.true_scores is None and not (f.per or judged.side):
-        yield (
-            "The scores against the true grades are not known. To estimate them, verify a random"
-            " part of the labels (column verified_grade), or have images read twice."
-        )
+    missing = judged.aspects.get("true_scores")
+    if by_given and isinstance(missing, NotEnough):
+        yield not_known(missing, by_patient=judged.by_patient)
     if judged.by_patient:
         yield "The 95 % intervals resample patients, not trainings."
     if f.scarce:
@@ -190,7 +198,7 @@ def evaluation_facts(evaluation: Evaluation) -> EvaluationFacts:
         missed=named_grades(evaluation.grades, missed),
         missed_samples=int(occurring[missed].sum()),
         it="it" if len(missed) == 1 else "them",
-        helps=what_helps(evaluation, ranges=evaluation.ranges is not None),
+        helps=what_helps(evaluation, missed, ranges=evaluation.ranges is not None),
         scarce=named_grades(evaluation.grades, scarce),
     )
 
@@ -207,15 +215,16 @@ def never_predicted(evaluation: Evaluation) -> list[int]:
     return np.flatnonzero((counts.sum(axis=1) > 0) & (counts.sum(axis=0) == 0)).tolist()
 
 
-def what_helps(evaluation: Evaluation, *, ranges: bool) -> str:
-    """Against grades that are never predicted. ranges: whether there are ranges of grades
-    already."""
+def what_helps(evaluation: Evaluation, missed: Sequence[int], *, ranges: bool) -> str:
+    """Against grades that are never predicted, by their places. ranges: whether there are ranges of
+    grades already."""
     parts = ["more training images of such grades", "a larger network, on a GPU"]
     if evaluation.features:
         parts = ["more training samples of such grades"]
     if evaluation.purpose != "qwk":
         parts.append("srjt predict --target-metric qwk, which gives rare grades more often")
-    if not ranges:
+    # a grade of too few calibration patients would be in every range
+    if not ranges and set(missed) <= set(evaluation.grades_with_ranges):
         parts.append(
             "ranges that hold for each grade (srjt predict --coverage 0.9 --coverage-by grade)"
         )
@@ -567,7 +576,7 @@ def _difference_numbers(comparison: Comparison) -> list[KeyNumber]:
             label = metric_heading(row.metric) if two else row.run
             values = f"{row.value:.3f} vs {row.first:.3f}"
             if row.adjusted >= 0:
-                values += f", p {row.adjusted:.3f}"
+                values += f", {p_in_words(row.adjusted)}"
             numbers.append(KeyNumber.of(label, row.difference, "+.3f", compared=values))
     return numbers
 
@@ -617,7 +626,7 @@ def _difference_table(comparison: Comparison) -> Table:
     return data_table(
         pd.DataFrame(rows),
         title=f"Differences from {comparison.runs[0]}",
-        formats={"difference": "+.3f"},
+        formats={"difference": "+.3f", "p": p_value},
         slug="differences",
         rule_before=range(len(METRICS), len(rows), len(METRICS)),  # between runs
     )

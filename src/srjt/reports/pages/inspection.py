@@ -182,7 +182,7 @@ def _problems(inspection: Inspection) -> list[Section]:
     for kind, severity, count, some in examples(inspection.problems, count=ROWS):
         by_kind.append((severity, kind, count, as_typed(KINDS[kind][1])))
         for problem in some:
-            each.append((problem.kind, problem.where, problem.detail))
+            each.append((problem.kind, problem.where, as_typed(problem.detail)))
     kinds = pd.DataFrame(by_kind, columns=["severity", "problem", "number", "meaning"])
     rows = pd.DataFrame(each[:ROWS], columns=["problem", "where", "what"])
     part = ""

@@ -20,7 +20,7 @@ from srjt.reports.figures.canvas import CaptionedFigure
 from srjt.reports.figures.results import run_figures
 from srjt.reports.page import KeyNumber, Page, Section, page_of
 from srjt.reports.pages import evaluation
-from srjt.reports.sections import counts_table, provenance_section
+from srjt.reports.sections import counts_table, provenance_section, shared_patients
 from srjt.reports.table import between, metric_heading
 from srjt.studies.results import display_name
 from srjt.training import folder as run_folder
@@ -72,6 +72,7 @@ class RunPageFacts(SidesApart, evaluation.BesideOneGrade):
     frozen: Sequence[str]  # sentences about the frozen backbone
     weights_missing: bool
     head: str
+    shared: str  # patients on two sides, as a sentence
     starved: str  # grades that are hardly selected
     starved_advice: str
 
@@ -94,6 +95,8 @@ def verdict_of(f: RunPageFacts) -> tuple[str, str]:
 
 def warnings_of(f: RunPageFacts) -> Iterator[str]:
     """What may have gone wrong."""
+    if f.shared:  # it makes every score doubtful
+        yield f.shared
     if f.weights_missing:
         yield (
             f"{NO_WEIGHTS} Fetch weights where there is a connection (srjt weights fetch"
@@ -311,6 +314,7 @@ def run_page_facts(record: RunRecord) -> RunPageFacts:
         frozen=frozen,
         weights_missing=record.facts.data.weights_missing,
         head=head,
+        shared=shared_patients(record.facts.data),
         starved=", ".join(grade for grade in grades if grade in starved),
         starved_advice=_starved_advice(config.method),
         **vars(sides_apart(record.sides, config.target_metric)),

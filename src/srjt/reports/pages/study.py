@@ -29,7 +29,7 @@ from srjt.reports.page import (
     page_of,
 )
 from srjt.reports.sections import counts_table, settings_section
-from srjt.reports.table import MISSING, Table, between, data_table
+from srjt.reports.table import MISSING, Table, between, data_table, p_in_words
 from srjt.settings import current_names
 from srjt.studies.config import CORRECTED, better_labels, parse_noise
 from srjt.studies.results import (
@@ -403,7 +403,7 @@ def gain_verdict(*, learnt: bool, better: float, test: PairedTest) -> str:
             "whether more images or better labels help more is not shown: a test needs three folds"
             " or more."
         )
-    paired = f"(paired test, p = {test.p_value:.3f})"
+    paired = f"(paired test, {p_in_words(test.p_value)})"
     if (test.low or 0) > 0:
         return f"better labels help more than more images {paired}."
     if (test.high or 0) < 0:
