@@ -208,6 +208,10 @@ def test_doubtful_rows_of_features_are_a_table(data: Data) -> None:
     assert "0.250" not in shown(audit.worst())  # no probability where the rate is not determined
     known = replace(audit, summary={**unknown, "identifiable": True})
     assert "0.250" in shown(known.worst())
+    one = replace(known, scores=scores.assign(caveat=["no probability", ""])).worst()
+    assert "0.250" not in shown(one)
+    assert "0.25" not in repr(one)
+    assert "0.5" in repr(one)
 
 
 def study() -> StudyResults:

@@ -96,12 +96,16 @@ def audited_rates(
 
 
 def posterior_of(sample: Sample, estimate: NoiseEstimate, verified: Ints | None = None) -> Floats:
+    by_label = None
+    if estimate.verified_shares:
+        by_label = [rate for rate, _, _ in estimate.verified_shares]
     return true_grade_posterior(
         sample.labels,
         sample.probabilities,
         groups=sample.groups,
         verified=verified,
         rate=estimate.rate,
+        label_rates=by_label,
     )
 
 

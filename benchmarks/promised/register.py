@@ -366,7 +366,7 @@ PROMISES = (
         meets=lambda setting: setting.images == 1 or setting.noise != "patient",
         printed_by=(
             "auditing/scores.py: verified_alone",
-            "auditing/folder.py: _Verified.interval",
+            "auditing/folder.py: _Verified.interval_without_model",
         ),
     ),
     Promise(

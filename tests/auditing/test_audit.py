@@ -162,7 +162,14 @@ def test_a_second_run_and_verified_grades_train_nothing(
     low, high = done.summary["rate_interval"]
     assert done.estimate.verified == 80
     assert done.estimate.identifiable
-    assert high - low < verified["interval"][1] - verified["interval"][0]
+    alone = verified["interval_without_model"]
+    assert high - low < alone[1] - alone[0]
+    # what is said of single labels does not contradict what is said of their grade
+    assert len(verified["grades"]) > 1
+    for row in verified["grades"]:
+        doubt = 1 - done.scores["quality"][done.scores["grade"] == row["grade"]].mean()
+        assert doubt == pytest.approx(row["rate"], abs=0.01)
+        assert row["interval"][0] - 0.01 <= doubt <= row["interval"][1] + 0.01
     assert low < (noisy.labels != noisy.true_labels).mean() < high
     report(tmp_path / "audit")
     page = (tmp_path / "audit" / "report.html").read_text()

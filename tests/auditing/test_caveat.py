@@ -6,9 +6,19 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from srjt.auditing.scores import judges_labels, network_scores, networks_caveat, review_notice
+from srjt.auditing.scores import (
+    NOTHING_LEARNT,
+    RATE_UNKNOWN,
+    UNRECOGNISED,
+    caveats,
+    judges_labels,
+    network_scores,
+    networks_caveat,
+    review_notice,
+)
 from srjt.noise.model import FORMS, family
 
 LABELS = np.array([0, 0, 0, 0, 1, 1, 2, 2, 3, 3])  # the most frequent in 40 %, the median is 1
@@ -66,3 +76,21 @@ def test_the_form_is_described(form: str) -> None:
     words, holds = MEANINGS[form]
     assert holds(kin.matrix(kin.mean))
     assert words in FORMS[form]
+
+
+@pytest.mark.parametrize(
+    ("learnt", "identifiable", "said"),
+    [
+        (True, True, ["", UNRECOGNISED, ""]),
+        (True, False, [RATE_UNKNOWN, RATE_UNKNOWN, ""]),
+        (False, False, [NOTHING_LEARNT] * 3),
+    ],
+)
+def test_a_row_without_a_probability_says_so(
+    learnt: bool, identifiable: bool, said: list[str]
+) -> None:
+    """As the page and the review: what is verified is known."""
+    scores = pd.DataFrame({"grade": ["0", "1", "1"], "verified_grade": ["", "", "2"]})
+    summary = {"learnt": learnt, "identifiable": identifiable, "unrecognised": ["1"]}
+    assert caveats(scores, summary).tolist() == said
+    assert caveats(scores.drop(columns="verified_grade"), summary).tolist()[:2] == said[:2]

@@ -107,12 +107,39 @@ def test_what_is_verified_is_known(fitted: CrossFit) -> None:
     summary = summarise(scores.reset_index(), estimate, grades=manifest.grades)
     low, high = binomtest(2, 3).proportion_ci(method="exact")
     verified = summary["verified"]
-    assert (verified["labels"], verified["wrong"], verified["rate"]) == (3, 2, pytest.approx(2 / 3))
-    assert verified["interval"] == pytest.approx([low, high])
+    assert (verified["labels"], verified["wrong"]) == (3, 2)
+    assert verified["rate_without_model"] == pytest.approx(2 / 3)
+    assert verified["interval_without_model"] == pytest.approx([low, high])
     assert verified_alone(verified) == (
         "Wrong among 3 verified labels: 2, 67% (exact 95 % interval: 9% to 99%, without the model)."
     )
     assert summary["verify_more"] == 3  # all that are left
+
+
+def test_verified_labels_of_a_grade_tell_of_the_others(
+    fitted: CrossFit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rate of each given grade enters the probabilities, and summary.json has no second one."""
+    given: dict[str, Any] = {}
+
+    def posterior(*arrays: Any, **options: Any) -> Any:
+        given.update(options)
+        options.pop("label_rates")
+        return plain_bayes(*arrays, **options)
+
+    monkeypatch.setattr("srjt.auditing.scores.true_grade_posterior", posterior)
+    table = fitted.manifest.table.assign(verified_grade=[1, 1, -1, -1, 0, -1])
+    manifest = replace(fitted.manifest, table=table)
+    shares = ((0.3, 0.1, 0.9), (0.6, 0.2, 0.9), (0.5, 0.1, 0.9))
+    estimate = replace(_estimate(manifest), verified=3, verified_worth=3.0, verified_shares=shares)
+    found = replace(fitted, manifest=manifest)
+    summary = summarise(score(found, estimate, images=[""] * 6), estimate, grades=manifest.grades)
+    assert given["label_rates"] == [0.3, 0.6, 0.5]
+    of_grade = {row["grade"]: row for row in summary["grades"]}
+    for row in summary["verified"]["grades"]:
+        if of_grade[row["grade"]]["rate"] is not None:
+            assert of_grade[row["grade"]]["rate"] == row["rate"]
+            assert of_grade[row["grade"]]["interval"] == row["interval"]
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from srjt.auditing.review_log import Answer, Decisions
 from srjt.auditing.scores import verified_summary
 from srjt.auditing.verification import (
     choose_plan,
+    drawn_by,
     labels_needed_for_looks,
     labels_needed_for_rate,
     next_look,
@@ -34,6 +35,7 @@ from srjt.auditing.verification import (
 )
 from srjt.data import read
 from srjt.noise.drawing import draw_by_doubt
+from srjt.noise.estimate import estimate_noise
 from srjt.noise.verified import exact_interval
 
 
@@ -170,6 +172,36 @@ def test_the_sentence_weights_what_was_drawn(audit: AuditFolder) -> None:
     weights = np.array([1 / chance for chance in plan.probability(plan.in_order[:30]).values()])
     plain = weights[:10].sum() / weights.sum()
     assert found[0].rate == pytest.approx(plain, abs=0.1)  # moved by the doubt of the others
+
+
+def test_the_audit_says_the_rate_that_the_review_said(
+    audit: AuditFolder,
+) -> None:
+    """One rate, and one interval: the networks have not changed, and the audit is not told
+    otherwise by the doubt that it has after the verification."""
+    plan = choose_plan(audit, at_random=False, begun=False)
+    assert plan is not None
+    lines = sample_lines(audit, 60, plan)
+    answers = answer(audit, lines[:20], right=False) + answer(audit, lines[20:])
+    said = sample_share(audit, answers, plan)
+    assert said is not None
+    manifest = with_verified_sample(read(audit.table), audit.folder)
+    doubt = drawn_by(manifest, audit.folder)
+    assert doubt is not None
+    given: dict[str, Any] = {
+        "labels": manifest.labels,
+        "probabilities": np.eye(4)[manifest.labels] * 0.6 + 0.1,
+        "groups": manifest.groups,
+        "verified": manifest.verified_labels,
+        "verified_probability": manifest.verified_probability,
+        "bootstrap": 10,
+    }
+    found = estimate_noise(**given, verified_doubt=doubt)
+    assert found.rate == pytest.approx(said[0].rate)
+    assert found.rate_interval == pytest.approx(said[0].interval)
+    with refuses("wrong_values", says="verified_doubt"):
+        estimate_noise(**given, verified_doubt=doubt[1:])
+    assert drawn_by(read(audit.table), audit.folder) is None  # nothing is verified
 
 
 def test_every_look_has_its_share_of_the_error_probability(audit: AuditFolder) -> None:
@@ -378,15 +410,17 @@ def test_options_that_contradict_each_other(
 
 
 def test_the_summary_weights_too() -> None:
-    """What summary.json holds of a sample by doubt is read back."""
+    """What summary.json holds of a sample by doubt is read back, also that of earlier versions."""
     found = verified_summary(np.array([1.0, 0.0, 0.0]), np.array([1.0, 2.0, 1.0]))
-    assert found["rate"] == 0.25
+    assert found["rate_without_model"] == 0.25
     assert found["by_doubt"]
     # Kish's size: (1 + 2 + 1)² / (1 + 4 + 1) labels
-    assert found["interval"] == pytest.approx(exact_interval(0.25, 16 / 6))
+    assert found["interval_without_model"] == pytest.approx(exact_interval(0.25, 16 / 6))
     shares = [{"grade": "Mayo 0", "labels": 3, "wrong": 1, "rate": 0.25, "interval": [0.1, 0.9]}]
     read_back = _Verified.model_validate(json.loads(json.dumps(found | {"grades": shares})))
-    assert (read_back.rate, read_back.grades[0].wrong) == (0.25, 1)
+    assert (read_back.rate_without_model, read_back.grades[0].wrong) == (0.25, 1)
+    earlier = {"labels": 3, "wrong": 1, "rate": 0.25, "interval": [0.1, 0.9]}
+    assert _Verified.model_validate(earlier).interval_without_model == (0.1, 0.9)
 
 
 @pytest.mark.parametrize(

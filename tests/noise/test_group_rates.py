@@ -6,7 +6,7 @@ import pytest
 
 from srjt.errors import SrjtError
 from srjt.noise.group_rates import group_rates
-from srjt.noise.quality import quality_with_rate
+from srjt.noise.verified import quality_with_rate
 
 
 def told(wrong: np.ndarray, rate: float, *, clear: float, rng: np.random.Generator) -> np.ndarray:

@@ -426,3 +426,26 @@ def test_the_labels_of_an_image_each_count_once() -> None:
     assert found == pytest.approx(both / both.sum(), abs=0.02)  # the mean of two that agree
     alone = judging._joint(one_by_one[[0, 0]], np.stack([matrix[:, 2]] * 2))
     assert alone == pytest.approx(both / both.sum())
+
+
+def test_each_grade_has_its_own_share_of_wrong_labels() -> None:
+    """As many labels of a grade are expected to be wrong as is said; their order stays, and what is
+    verified is known."""
+    rng = np.random.default_rng(0)
+    true = rng.integers(0, 3, 600)
+    labels = np.where(rng.random(600) < 0.3, (true + 1) % 3, true)
+    p = np.exp(-((true[:, None] + 0.6 * rng.normal(size=(600, 1)) - np.arange(3)) ** 2))
+    p /= p.sum(axis=1, keepdims=True)
+    verified = np.where(np.arange(600) < 60, true, -1)
+    given = {"transition": np.full((3, 3), 0.2) + 0.4 * np.eye(3)}
+    plain = label_quality(labels, p, verified=verified, **given)
+    found = label_quality(labels, p, verified=verified, label_rates=[0.1, 0.8, 0.4], **given)
+    np.testing.assert_array_equal(found[:60], true[:60] == labels[:60])
+    for grade, rate in enumerate([0.1, 0.8, 0.4]):
+        rows = labels == grade
+        assert 1 - found[rows].mean() == pytest.approx(rate)
+        left = np.flatnonzero(rows & (verified < 0))
+        assert (np.diff(found[left][plain[left].argsort()]) >= -1e-12).all()
+    for wrong in ([0.1, 0.2], [0.1, 0.2, 1.1]):
+        with pytest.raises(SrjtError, match="label_rates"):
+            label_quality(labels, p, label_rates=wrong, **given)

@@ -309,3 +309,33 @@ def test_the_model_counts_as_much_as_the_verified_labels_agree_with_it() -> None
     joint = checks._joint(labels, posterior, known, rate=0.2)
     assert joint[1, 0] == pytest.approx(0.2 * first / (first + second))
     assert joint[0, 1] == pytest.approx(0.2 * second / (first + second))
+
+
+@pytest.mark.parametrize("misled", [True, False])
+def test_the_rates_of_the_grades_are_between_the_model_and_the_sample(misled: bool) -> None:
+    """They add up to the rate of all, and are nearer to the truth than the model is, if that takes
+    all grades to be alike; where the model is right, nearer than the verified labels alone."""
+    model = []
+    alone = []
+    ours = []
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        label = rng.integers(0, 4, 400)
+        rate = np.array([0.08, 0.7, 0.4, 0.4] if misled else [0.4] * 4)
+        true = np.where(rng.random(400) < rate[label], (label + 1) % 4, label)
+        posterior = 0.6 * np.eye(4)[label] + 0.4 * np.eye(4)[(label + 1) % 4]
+        rows = rng.choice(400, 100, replace=False)
+        found = use_verified(
+            label, posterior, checked(true, rows), owner=np.arange(400), confidence=0.95
+        )
+        share, low, high = np.array(found.by_label).T
+        sizes = np.bincount(label) / 400
+        assert share @ sizes == pytest.approx(found.rate, abs=1e-6)
+        assert ((low <= share) & (share <= high)).all()
+        wrong = true != label
+        truth = np.array([wrong[label == grade].mean() for grade in range(4)])
+        seen = np.array([wrong[rows][label[rows] == grade].mean() for grade in range(4)])
+        model.append(np.abs(found.rate - truth).mean())
+        alone.append(np.abs(seen - truth).mean())
+        ours.append(np.abs(share - truth).mean())
+    assert np.mean(ours) < np.mean(model if misled else alone) * (0.5 if misled else 0.8)

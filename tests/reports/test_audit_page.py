@@ -92,7 +92,8 @@ def test_one_rate_has_one_interval(
     make_audit_folder: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of all labels, and of each grade: not that of the verified labels alone beside that of all
-    evidence. Verified labels are known, so they are in no histogram of doubt."""
+    evidence. Verified labels are known, so they are in no histogram of doubt; nor are labels of
+    grades that the networks do not recognise."""
     drawn = []
     monkeypatch.setattr(
         "srjt.reports.pages.audit._histogram", lambda quality: drawn.append(len(quality))
@@ -114,7 +115,14 @@ def test_one_rate_has_one_interval(
     for row in table.rows:
         assert ("25" in row.cells[place].text) == (row.cells[0].text in known), row
     assert known
-    assert drawn == [10]
+    scores = pd.read_csv(folder / "audit.csv", keep_default_na=False)
+    left = scores[scores["verified_grade"] == ""]
+    assert len(left) == 10
+    assert drawn == [int((~left["grade"].isin(facts["unrecognised"])).sum())]
+    for row in facts["grades"]:  # summary.json has no second rate of a grade
+        if row["grade"] in known and row["rate"] is not None:
+            assert (row["rate"], row["interval"]) == (0.25, [0.1, 0.5])
+    assert not {"rate", "interval"} & set(facts["verified"])  # of the sample by itself
 
 
 def test_the_command_works_from_any_folder_name(

@@ -24,6 +24,7 @@ from srjt import files, methods
 from srjt._version import __version__
 from srjt.auditing import scores as scoring
 from srjt.auditing.folder import FORMAT, TRAININGS, AuditFolder, image_file
+from srjt.auditing.verification import drawn_by
 from srjt.data.grades import Grades
 from srjt.data.images.decode import OnBadImage, read_image
 from srjt.data.manifest import Manifest, warn_about_formulas
@@ -113,6 +114,8 @@ class DoubtfulLabels(HasPage):
         Whether grades are suggested: not by networks that have learnt nothing.
     determined : bool
         Whether it is known how many labels are wrong: without that, no probability is shown.
+    quality : Series
+        The probability that each label is right; not a number where none is known.
     """
 
     table: pd.DataFrame
@@ -124,13 +127,22 @@ class DoubtfulLabels(HasPage):
     def __len__(self) -> int:
         return len(self.table)
 
+    @property
+    def quality(self) -> pd.Series:
+        """The probability that each label is right; not a number where none is known."""
+        unknown = np.full(len(self.table), not (self.judged and self.determined))
+        if "caveat" in self.table:
+            unknown |= (self.table["caveat"] != "").to_numpy()
+        return self.table["quality"].mask(unknown)
+
     def __repr__(self) -> str:
         columns = ["id", "grade"]
         if self.judged:
             columns.append("suggested")
         if self.judged and self.determined:
             columns.append("quality")
-        shown = self.table[columns].to_string(index=False)
+        table = self.table.assign(quality=self.quality)
+        shown = table[columns].to_string(index=False, na_rep="")
         if self.caveat:
             return f"{self.caveat}\n{shown}"
         return shown
@@ -155,7 +167,8 @@ class Audit(HasPage):
     scores : DataFrame
         One row per label, the most doubtful first, with the columns of ``audit.csv``: ``id``,
         ``grade`` (as given), ``suggested`` (the most probable grade), ``quality`` (the probability
-        that the label is right), ``p_0`` … (the probability of each true grade) and others.
+        that the label is right), ``p_0`` … (the probability of each true grade) and others. Where
+        these numbers only order the labels, ``caveat`` says why.
     estimate : NoiseEstimate
         The noise rate and the transition matrix, with intervals, and whether the data determine
         them.
@@ -433,12 +446,16 @@ def _score(
 ) -> Audit:
     """The noise estimate, and the score of every label and reading."""
     samples = fitted.manifest
+    doubt = None
+    if folder is not None:
+        doubt = drawn_by(samples, folder)
     estimate = estimate_noise(
         samples.labels,
         fitted.probabilities,
         groups=samples.groups,
         verified=samples.verified_labels,
         verified_probability=samples.verified_probability,
+        verified_doubt=doubt,
         seed=seed,
     )
     agreed = posterior = reading_scores = None
@@ -450,8 +467,11 @@ def _score(
     images = image_names(samples, folder)
     scores = scoring.score(fitted, estimate, images=images, reader=reader, posterior=posterior)
     summary = scoring.summarise(scores, estimate, grades=samples.grades, agreed=agreed)
-    if not scoring.judges_labels(summary):
-        scores["caveat"] = "the networks have not learnt to tell the grades apart"
+    said = scoring.caveats(scores, summary)
+    if (said != "").any():
+        scores["caveat"] = said
+    if reading_scores is not None and not summary["identifiable"]:
+        reading_scores["caveat"] = scoring.RATE_UNKNOWN
     return Audit(
         scores=scores.reset_index(drop=True),
         estimate=estimate,

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt, PositiveInt
+from pydantic import AfterValidator, AliasChoices, BaseModel, Field, NonNegativeInt, PositiveInt
 
 from srjt.data.grades import Grades, distinct, positions
 from srjt.data.images.decode import BadImageError
@@ -242,8 +242,14 @@ class _VerifiedGrade(BaseModel, extra="forbid"):
 class _Verified(BaseModel, extra="forbid"):
     labels: PositiveInt
     wrong: NonNegativeInt
-    rate: float
-    interval: tuple[float, float]
+    # of the sample by itself; earlier versions wrote rate and interval
+    rate_without_model: Annotated[
+        float, Field(validation_alias=AliasChoices("rate_without_model", "rate"))
+    ]
+    interval_without_model: Annotated[
+        tuple[float, float],
+        Field(validation_alias=AliasChoices("interval_without_model", "interval")),
+    ]
     by_doubt: bool = False  # whether doubtful labels were drawn more often
     grades: list[_VerifiedGrade] = []  # by the given grade
 

@@ -239,16 +239,20 @@ def score(
 def _posterior(fitted: CrossFit, estimate: NoiseEstimate, twins: Ints) -> Floats:
     """(N, C) the probability of each true grade, by the networks."""
     manifest = fitted.manifest
-    together: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     if twins.any():
-        together["same_image"] = np.where(twins > 0, twins, -np.arange(len(twins)))
+        options["same_image"] = np.where(twins > 0, twins, -np.arange(len(twins)))
+    # Verified labels tell of each given grade how many of its labels are wrong: what is said of
+    # single labels must not contradict it.
+    if estimate.verified_shares:
+        options["label_rates"] = [rate for rate, _, _ in estimate.verified_shares]
     return true_grade_posterior(
         manifest.labels,
         fitted.probabilities,
         groups=manifest.groups,
         verified=manifest.verified_labels,
         rate=estimate.rate,
-        **together,
+        **options,
     )
 
 
@@ -426,7 +430,9 @@ def summarise(
             weights = 1.0 / sample["verified_probability"].to_numpy()
         summary["verified"] = verified_summary(wrong, weights)
         if estimate.verified_shares:
-            summary["verified"]["grades"] = _verified_grades(sample, estimate, grades)
+            of_sample = _verified_grades(sample, estimate, grades)
+            summary["verified"]["grades"] = of_sample
+            summary["grades"] = _with_verified(summary["grades"], of_sample)
     if "twins" in scores:
         summary["twins"] = {
             "images": int(scores["twins"].replace("", None).nunique()),
@@ -494,19 +500,40 @@ def suggestions(scores: pd.DataFrame) -> pd.DataFrame:
     return scores[(scores["suggested"] != "") & (scores["suggested"] != scores["grade"])]
 
 
+# What ``caveat`` says of a row whose numbers only order the labels.
+NOTHING_LEARNT = "the networks have not learnt to tell the grades apart"
+RATE_UNKNOWN = "no probability, only an order: how many are wrong is not known"
+UNRECOGNISED = "no probability, only an order: the networks do not recognise this grade"
+
+
+def caveats(scores: pd.DataFrame, summary: Mapping[str, Any]) -> pd.Series:
+    """Why the numbers of a row are no probabilities, "" where they are. What is verified is
+    known."""
+    said = pd.Series("", index=scores.index, dtype=object)
+    said[scores["grade"].isin(summary.get("unrecognised", ()))] = UNRECOGNISED
+    if not summary["identifiable"]:
+        said[:] = RATE_UNKNOWN
+    if "verified_grade" in scores:
+        said[scores["verified_grade"] != ""] = ""
+    if not judges_labels(summary):
+        said[:] = NOTHING_LEARNT
+    return said
+
+
 def verified_alone(verified: Mapping[str, Any]) -> str:
     """The rate of the verified labels alone, in one sentence; ``verified``: that part of the
     summary."""
-    low, high = verified["interval"]
+    low, high = verified["interval_without_model"]
+    rate = verified["rate_without_model"]
     return (
         f"Wrong among {count_of(verified['labels'], 'verified label')}: {verified['wrong']:,},"
-        f" {verified['rate']:.0%} (exact 95 % interval: {low:.0%} to {high:.0%}, without the"
-        " model)."
+        f" {rate:.0%} (exact 95 % interval: {low:.0%} to {high:.0%}, without the model)."
     )
 
 
 def verified_summary(wrong: Floats, weights: Floats | None = None) -> dict[str, Any]:
-    """What a random sample of verified labels says by itself, without any model.
+    """What a random sample of verified labels says by itself, without any model. The names say so:
+    the rate of all labels, with its interval, is another number.
 
     wrong: (n,) 1 for wrong labels, else 0. weights: (n,) of labels that were not drawn alike.
     """
@@ -519,7 +546,8 @@ def verified_summary(wrong: Floats, weights: Floats | None = None) -> dict[str, 
         rate = float(shares @ wrong)
         size = 1.0 / float((shares**2).sum())
         counts["by_doubt"] = True
-    return {**counts, "rate": rate, "interval": list(exact_interval(rate, size))}
+    alone = {"rate_without_model": rate}
+    return {**counts, **alone, "interval_without_model": list(exact_interval(rate, size))}
 
 
 def _verified_grades(
@@ -535,6 +563,23 @@ def _verified_grades(
         if len(of_grade):
             rows.append({"grade": name, "labels": len(of_grade), "wrong": wrong, **known})
     return rows
+
+
+def _with_verified(
+    rows: list[dict[str, Any]], verified: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """The rates of all grades, where a grade has verified labels those that rest on them: one grade
+    has one rate and one interval."""
+    known = {row["grade"]: row for row in verified}
+    merged = []
+    for row in rows:
+        found = known.get(row["grade"])
+        if found is not None and row["rate"] is not None:
+            errors = round(found["rate"] * row["samples"], 2)
+            rate = {"rate": found["rate"], "interval": found["interval"]}
+            row = {**row, "expected_errors": errors, **rate}
+        merged.append(row)
+    return merged
 
 
 def _to_verify(scores: pd.DataFrame, estimate: NoiseEstimate) -> dict[str, int | None]:

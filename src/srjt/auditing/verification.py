@@ -203,6 +203,20 @@ def with_verified_sample(manifest: Manifest, folder: Path) -> Manifest:
     return replace(checked, table=checked.table.assign(verified_probability=chances))
 
 
+def drawn_by(manifest: Manifest, folder: Path) -> Floats | None:
+    """(N,) the doubt by which the verified labels were drawn, so that the audit says of them what
+    the review has said; None if they were not drawn by doubt in this folder."""
+    plan = read_plan(folder)
+    verified = manifest.verified_labels
+    if plan is None or verified is None or manifest.verified_probability is None:
+        return None
+    check_plan(plan, manifest.ids, verified)
+    place = pd.Index(plan.ids).get_indexer(pd.Index(manifest.ids))
+    # what could not be drawn was known before
+    known = (manifest.labels != verified).astype(np.float64)
+    return np.where(place >= 0, plan.doubt[place], known)
+
+
 # What the verified labels say, before the audit is repeated.
 
 LOOKS = (50, 100, 200, 400)  # numbers of verified labels

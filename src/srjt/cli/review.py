@@ -283,6 +283,11 @@ def _verify(
     decisions = log["decisions"]
     answers = decisions.answers("verify")
     plan = choose_plan(source, at_random=at_random, begun=bool(answers))
+    differs = ""
+    if plan is None:
+        differs = AT_RANDOM
+    elif within is not None:
+        differs = AFTER_LOOKS
     larger = None
     size = sample
     if within is not None:
@@ -297,7 +302,7 @@ def _verify(
         if look.share is not None:
             say(_looked(look, within))
         if size is None:
-            _tell_next(source, again="")
+            _tell_next(source, again="", differs=differs)
             return
         needed = labels_needed_for_looks(source, plan, look, within=within)
     else:
@@ -333,18 +338,23 @@ def _verify(
             again = this_command
     say(f"\n{verified or 'No label is verified yet.'}")
     if verified or this_command:
-        _tell_next(source, again=again if verified else this_command)
+        _tell_next(source, again=again if verified else this_command, differs=differs)
 
 
-def _tell_next(source: Any, *, again: str) -> None:
-    """The command that goes on with the verification, or the audit that uses it."""
+# Why the audit prints another rate or interval than the review
+AT_RANDOM = (
+    "The audit also uses what its networks say of all labels, so its rate may differ a little. "
+)
+AFTER_LOOKS = "The audit uses all verified labels and is one look, so its interval may be shorter. "
+
+
+def _tell_next(source: Any, *, again: str, differs: str) -> None:
+    """The command that goes on with the verification, or the audit that uses it. differs: why it
+    prints other numbers, "" if it prints the same."""
     if again:
         print_line(f"Next: {again}")
         return
-    say(
-        "The audit also uses what its networks say of all labels, so its rate may differ a little."
-        " It does not repeat the trainings."
-    )
+    say(f"{differs}The audit does not repeat the trainings.")
     command = source.facts.command
     if command is None:
         say("Next: run srjt audit again, as before.")

@@ -185,6 +185,7 @@ def estimate_noise(
     groups: Groups = None,
     verified: ArrayLike | None = None,
     verified_probability: ArrayLike | None = None,
+    verified_doubt: ArrayLike | None = None,
     second: ArrayLike | None = None,
     bootstrap: int = 200,
     confidence: float = 0.95,
@@ -207,6 +208,10 @@ def estimate_noise(
     verified_probability : (N,) array of float, optional
         The probability with which each label was drawn for verification; see ``draw_by_doubt``.
         None: all labels were drawn alike.
+    verified_doubt : (N,) array of float, optional
+        The probability that each label is wrong by which they were drawn. The rate and its interval
+        are then those that this doubt gave when the labels were verified. None: the doubt of the
+        model, which has seen the verified grades.
     second : (N,) array of int, optional
         A second label of the same image, by another reader who did not know the first; −1 where
         there is none. How often two readers differ tells how much of the doubt is theirs. With 50
@@ -258,7 +263,11 @@ def estimate_noise(
     else:
         evidence = _from_labels(y, draws, informed=learnt)
     if len(known.rows):
-        evidence = _with_verified(evidence, y, explained.posterior(y, p), known, draws, owner=owner)
+        posterior = explained.posterior(y, p)
+        doubt = None
+        if verified_doubt is not None:
+            doubt = check_doubt(verified_doubt, len(y))
+        evidence = _with_verified(evidence, y, posterior, known, draws, owner=owner, doubt=doubt)
     transition_interval, prior_interval = _matrix_intervals(y, evidence, draws, paired=paired)
     weights = explained.form_weights
     form = _likeliest_form(explained)
@@ -385,10 +394,23 @@ def _from_second_labels(y: Ints, again: Ints, draws: _Draws, *, informed: bool) 
 
 
 def _with_verified(
-    evidence: _Evidence, y: Ints, posterior: Floats, known: Verified, draws: _Draws, *, owner: Ints
+    evidence: _Evidence,
+    y: Ints,
+    posterior: Floats,
+    known: Verified,
+    draws: _Draws,
+    *,
+    owner: Ints,
+    doubt: Floats | None,
 ) -> _Evidence:
     combined = use_verified(
-        y, posterior, known, owner=owner, confidence=draws.confidence, guess=evidence.rate
+        y,
+        posterior,
+        known,
+        owner=owner,
+        confidence=draws.confidence,
+        guess=evidence.rate,
+        doubt=doubt,
     )
     count = len(known.rows)
     undetermined = None
@@ -462,6 +484,17 @@ def check_labels(labels: ArrayLike, probabilities: ArrayLike) -> tuple[Ints, Flo
             code="unknown_grade",
         )
     return y.astype(np.int64), p / p.sum(axis=1, keepdims=True)
+
+
+def check_doubt(doubt: ArrayLike, samples: int) -> Floats:
+    """(N,) probabilities, or an error that says what is wrong."""
+    values = np.asarray(doubt, dtype=np.float64)
+    if values.shape != (samples,) or not ((values >= 0.0) & (values <= 1.0)).all():
+        raise SrjtError(
+            f"verified_doubt holds a probability for each of the {samples} labels.",
+            code="wrong_values",
+        )
+    return values
 
 
 def _draws(explained: Explanations, draws: int, *, seed: int) -> tuple[Floats, Floats]:

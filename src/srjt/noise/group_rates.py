@@ -21,8 +21,7 @@ from scipy.special import softmax  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError
 from srjt.noise.matrices import Floats, Ints
-from srjt.noise.quality import quality_with_rate
-from srjt.noise.verified import beta_interval
+from srjt.noise.verified import beta_interval, quality_with_rate
 
 _LOG_FACTORS = np.linspace(-4.0, 4.0, 33)  # of the odds of an error in one group
 # their standard deviation before the data: where 20 % are wrong, 8 % or 40 % in another group

@@ -10,22 +10,19 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 from numpy.typing import ArrayLike
-from scipy.optimize import brentq  # type: ignore[import-untyped]
-from scipy.special import expit, logit  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError
 from srjt.noise.estimate import Groups, NoiseEstimate, check_labels
 from srjt.noise.explain import explain
 from srjt.noise.matrices import Floats, Ints, check_matrix, transition_of, true_given_label
 from srjt.noise.model import bayes
-from srjt.noise.verified import Verified, read_verified
+from srjt.noise.verified import Verified, quality_with_rate, read_verified
 from srjt.ordinal import patient_codes
 
 # Which labels are wrong? p(true grade | image, label), and with it how far each label can be
 # trusted.
 
 _PARTS = 5  # of the patients: each is calibrated by the others
-_LARGEST = 30.0  # log odds beyond any probability that matters
 
 
 def label_quality(
@@ -37,6 +34,7 @@ def label_quality(
     groups: Groups = None,
     verified: ArrayLike | None = None,
     rate: float | None = None,
+    label_rates: ArrayLike | None = None,
 ) -> Floats:
     """The probability (N,) that each label is right, given the image and the label; low is bad.
 
@@ -44,7 +42,7 @@ def label_quality(
 
     Parameters
     ----------
-    labels, probabilities, transition, prior, groups, verified, rate
+    labels, probabilities, transition, prior, groups, verified, rate, label_rates
         As for ``true_grade_posterior``. The quality of a verified label is 1 or 0.
 
     Examples
@@ -63,6 +61,7 @@ def label_quality(
         groups=groups,
         verified=verified,
         rate=rate,
+        label_rates=label_rates,
     )
     return np.asarray(posterior[np.arange(len(posterior)), np.asarray(labels)])
 
@@ -76,6 +75,7 @@ def true_grade_posterior(
     groups: Groups = None,
     verified: ArrayLike | None = None,
     rate: float | None = None,
+    label_rates: ArrayLike | None = None,
     same_image: ArrayLike | None = None,
 ) -> Floats:
     """p(true grade | image, label) (N, C); the suggested grade is the largest entry of a row.
@@ -103,6 +103,9 @@ def true_grade_posterior(
     rate : float, optional
         The share of wrong labels that the answer is fitted to, for example ``NoiseEstimate.rate``.
         The order of the labels stays. None: as the explanations have it.
+    label_rates : (C,) array, optional
+        Instead of ``rate``, the share of wrong labels of each given grade, for example the first
+        column of ``NoiseEstimate.verified_shares``. The order of the labels of one grade stays.
     same_image : (N,) array of int, optional
         Equal numbers for samples that show the same image. Where their labels differ, all of them
         are evidence of one true grade, so that at most one of the labels is probably right. Equal
@@ -140,7 +143,9 @@ def true_grade_posterior(
             )
             posterior = posterior / np.maximum(posterior.sum(axis=1, keepdims=True), 1e-300)
     posterior = np.asarray(posterior / posterior.sum(axis=1, keepdims=True)).clip(0.0, 1.0)
-    if rate is not None:
+    if label_rates is not None:
+        posterior = _with_label_rates(posterior, y, check_rates(label_rates, classes), checked)
+    elif rate is not None:
         posterior = _with_rate(posterior, y, rate, checked)
     for rows in _contradictory(
         y, same_image
@@ -200,49 +205,54 @@ def suggestion_shares(
     return np.asarray(np.minimum(odds, 1.0))
 
 
+def check_rates(rates: ArrayLike, classes: int) -> Floats:
+    """(C,) shares of wrong labels, one of each given grade, or an error that says what is wrong."""
+    shares = np.asarray(rates, dtype=np.float64)
+    if shares.shape != (classes,) or not ((shares >= 0.0) & (shares <= 1.0)).all():
+        raise SrjtError(
+            f"label_rates holds a share between 0 and 1 for each of the {classes} grades.",
+            code="wrong_values",
+        )
+    return shares
+
+
 def _with_rate(posterior: Floats, labels: Ints, rate: float, checked: Verified) -> Floats:
     """The posterior with one factor for the odds of every label being right, such that this share
     of all is wrong."""
-    rows = np.arange(len(labels))
-    right = posterior[rows, labels]
+    right, known = _known_quality(posterior, labels, checked)
+    return _with_quality(posterior, labels, quality_with_rate(right, rate, known))
+
+
+def _with_label_rates(posterior: Floats, labels: Ints, rates: Floats, checked: Verified) -> Floats:
+    """As ``_with_rate``, with one factor for the labels of each grade, by its own share (C,)."""
+    right, known = _known_quality(posterior, labels, checked)
+    for grade in np.unique(labels).tolist():
+        rows = np.flatnonzero(labels == grade)
+        least = 0.5 * len(rows) / len(labels)  # half a label of all, as with one rate
+        right[rows] = quality_with_rate(right[rows], float(rates[grade]), known[rows], least=least)
+    return _with_quality(posterior, labels, right)
+
+
+def _known_quality(
+    posterior: Floats, labels: Ints, checked: Verified
+) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """(N,) the probability that each label is right, 0 or 1 where it is verified; and where it
+    is."""
+    right = posterior[np.arange(len(labels)), labels]
+    right[checked.rows] = labels[checked.rows] == checked.true
     known = np.zeros(len(labels), dtype=bool)
     known[checked.rows] = True
-    right_if_known = np.where(known, 0.0, right)
-    right_if_known[checked.rows] = labels[checked.rows] == checked.true
-    fitted = quality_with_rate(right_if_known, rate, known)
-    others = posterior * ((1.0 - fitted) / np.maximum(1.0 - right, 1e-300))[:, None]
-    others[rows, labels] = fitted
+    return right, known
+
+
+def _with_quality(posterior: Floats, labels: Ints, quality: Floats) -> Floats:
+    """The posterior with these probabilities (N,) of the labels; the other grades keep their
+    proportions."""
+    rows = np.arange(len(labels))
+    right = posterior[rows, labels]
+    others = posterior * ((1.0 - quality) / np.maximum(1.0 - right, 1e-300))[:, None]
+    others[rows, labels] = quality
     return np.asarray(others / others.sum(axis=1, keepdims=True))
-
-
-def quality_with_rate(quality: Floats, rate: float, known: npt.NDArray[np.bool_]) -> Floats:
-    """(N,) qualities with one factor for the odds of every label that is not known, such that this
-    share of all labels is wrong. The order of the labels stays.
-
-    known: (N,) labels whose quality is 0 or 1 for certain.
-    """
-    if not 0.0 <= rate <= 1.0:
-        raise SrjtError(f"A rate lies between 0 and 1; got {rate:g}.", code="out_of_bounds")
-    unknown = np.flatnonzero(~known)
-    if not len(unknown):
-        return quality
-    wrong = rate * len(quality) - float((1.0 - quality[known]).sum())
-    least = min(
-        0.5, len(unknown) / 10
-    )  # of none and of all the order of the labels could not be seen
-    wrong = min(max(wrong, least), len(unknown) - least)
-    odds = logit(quality[unknown])
-
-    def left(shift: float) -> float:
-        return float((1.0 - expit(odds + shift)).sum()) - wrong
-
-    if (
-        left(-_LARGEST) <= 0.0 or left(_LARGEST) >= 0.0
-    ):  # labels that are certainly right or wrong forbid it
-        return quality
-    fitted = quality.copy()
-    fitted[unknown] = expit(odds + brentq(left, -_LARGEST, _LARGEST))
-    return fitted
 
 
 def _contradictory(labels: Ints, same_image: ArrayLike | None) -> list[Ints]:

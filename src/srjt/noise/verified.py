@@ -22,12 +22,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
-from scipy.special import betaincinv, gammaln, stdtrit  # type: ignore[import-untyped]
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import brentq  # type: ignore[import-untyped]
+from scipy.special import betaincinv, expit, gammaln, logit, stdtrit  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError
 from srjt.noise.matrices import Floats, Ints
 
+_LARGEST = 30.0  # log odds beyond any probability that matters
 _WIDE = 0.5  # an interval of the rate that says little; 17 verified labels have a shorter one
 
 # Of the model beside verified labels: as many of them for each label, from a quarter to 1,024.
@@ -61,7 +63,7 @@ class VerifiedRate:
     joint: Floats  # (C, C) p(true grade, label)
     worth: float  # size of a plain sample with the same variance
     enough: bool  # whether they suffice for a rate; else it is the model's
-    # (C,) of each given grade the share of wrong labels, and its interval
+    # (C,) of each given grade the share of wrong labels, which add up to ``rate``, and its interval
     by_label: tuple[tuple[float, float, float], ...]
 
 
@@ -224,6 +226,37 @@ def _repeated(off: Floats, owner: Ints) -> float:
     return max(1.0, together / alone) if alone > 0 else 1.0
 
 
+def quality_with_rate(
+    quality: Floats, rate: float, known: NDArray[np.bool_], *, least: float = 0.5
+) -> Floats:
+    """(N,) qualities with one factor for the odds of every label that is not known, such that this
+    share of all labels is wrong. The order of the labels stays.
+
+    known: (N,) labels whose quality is 0 or 1 for certain. least: so many of the others are
+    expected to be wrong, and to be right, at least: else their order could not be seen.
+    """
+    if not 0.0 <= rate <= 1.0:
+        raise SrjtError(f"A rate lies between 0 and 1; got {rate:g}.", code="out_of_bounds")
+    unknown = np.flatnonzero(~known)
+    if not len(unknown):
+        return quality
+    wrong = rate * len(quality) - float((1.0 - quality[known]).sum())
+    least = min(least, len(unknown) / 10)
+    wrong = min(max(wrong, least), len(unknown) - least)
+    odds = logit(quality[unknown])
+
+    def left(shift: float) -> float:
+        return float((1.0 - expit(odds + shift)).sum()) - wrong
+
+    if (
+        left(-_LARGEST) <= 0.0 or left(_LARGEST) >= 0.0
+    ):  # labels that are certainly right or wrong forbid it
+        return quality
+    fitted = quality.copy()
+    fitted[unknown] = expit(odds + brentq(left, -_LARGEST, _LARGEST))
+    return fitted
+
+
 def use_verified(
     labels: Ints,
     posterior: Floats,
@@ -232,15 +265,18 @@ def use_verified(
     owner: Ints,
     confidence: float,
     guess: float | None = None,
+    doubt: Floats | None = None,
 ) -> VerifiedRate:
     """Combine verified grades with the model's p(true grade | x, label), ``posterior`` (N, C).
 
-    guess: the model's rate, for a sample that is too small; None: the mean of its answers.
+    guess: the model's rate, for a sample that is too small; None: the mean of its answers. doubt:
+    (N,) an earlier model's probability that each label is wrong; None: that of ``posterior``.
     """
     samples = len(posterior)
     rows = checked.rows
     wrong = (labels[rows] != checked.true).astype(np.float64)
-    doubt = 1.0 - posterior[np.arange(samples), labels]
+    if doubt is None:
+        doubt = 1.0 - posterior[np.arange(samples), labels]
     share = verified_share(
         wrong,
         doubt[rows],
@@ -258,6 +294,18 @@ def use_verified(
         low, high = share.interval
         rate = min(max(float(doubt.mean()) if guess is None else guess, low), high)
         lower_bound = min(lower_bound, rate)
+    shares = [
+        _share_of_label(grade, labels, wrong, doubt, checked, owner=owner, confidence=confidence)
+        for grade in range(posterior.shape[1])
+    ]
+    sizes = np.bincount(labels, minlength=len(shares))
+    known = np.zeros(samples, dtype=bool)
+    known[rows] = True
+    right = posterior[np.arange(samples), labels]
+    right[rows] = 1.0 - wrong
+    fitted = 1.0 - quality_with_rate(right, rate, known)
+    wrong_of_label: Floats = np.bincount(labels, fitted, len(sizes)).astype(np.float64)
+    expected = wrong_of_label / np.maximum(sizes, 1)
     return VerifiedRate(
         rate=rate,
         interval=share.interval,
@@ -265,11 +313,8 @@ def use_verified(
         joint=_joint(labels, posterior, checked, rate=rate),
         worth=min(share.worth, float(samples)),
         enough=enough,
-        by_label=tuple(
-            _share_of_label(
-                grade, labels, wrong, doubt, checked, owner=owner, confidence=confidence
-            )
-            for grade in range(posterior.shape[1])
+        by_label=_adding_up(
+            _shrunk(shares, expected, confidence=confidence), sizes / samples, rate
         ),
     )
 
@@ -283,19 +328,19 @@ def _share_of_label(
     *,
     owner: Ints,
     confidence: float,
-) -> tuple[float, float, float]:
-    """The share of wrong labels among those of one grade, and its interval; wrong: (n,) of the
-    verified ones."""
+) -> Share:
+    """The share of wrong labels among those of one grade; wrong: (n,) of the verified ones."""
     given = labels == grade
     of_grade = given[checked.rows]
     if not of_grade.any():
-        return (float(doubt[given].mean()) if given.any() else 0.0), 0.0, 1.0
+        mean = float(doubt[given].mean()) if given.any() else 0.0
+        return Share(rate=mean, interval=(0.0, 1.0), lower_bound=0.0, worth=0.0)
     part = Verified(
         rows=checked.rows[of_grade],
         true=checked.true[of_grade],
         probability=checked.probability[of_grade],
     )
-    share = verified_share(
+    return verified_share(
         wrong[of_grade],
         doubt[part.rows],
         part,
@@ -304,7 +349,62 @@ def _share_of_label(
         owner=owner,
         confidence=confidence,
     )
-    return share.rate, *share.interval
+
+
+def _shrunk(shares: list[Share], expected: Floats, *, confidence: float) -> Floats:
+    """(3, C) the share of wrong labels of each given grade, its lower and its upper end.
+
+    The few verified labels of a grade alone are often farther from the truth than the model is. So
+    the share is the mean of both: the verified labels count as much as the model is wrong by more
+    than chance, over all grades (the variance between them after DerSimonian and Laird 1986). Of
+    too few for a rate the interval alone counts, as of all labels.
+
+    shares: (C,) by the verified labels; expected: (C,) the model's, with the rate of all labels.
+    """
+    point = np.array([share.rate for share in shares])
+    low, high = np.array([share.interval for share in shares]).T
+    enough = np.array(
+        [2.0 * _half_width(0.5, share.worth, confidence) <= _WIDE for share in shares]
+    )
+    variance = np.maximum((high - low) / 4.0, 1e-6) ** 2  # four standard errors
+    weights = np.where(enough, 1.0 / variance, 0.0)
+    off = point - expected
+    total = float(weights.sum())
+    spread = total - float((weights**2).sum()) / max(total, 1e-300)
+    excess = float(weights @ off**2) - (int((weights > 0.0).sum()) - 1)
+    between = max(excess, 0.0) / spread if spread > 0.0 else 0.0
+    trust = np.where(weights > 0.0, between / (between + variance), 0.0)
+    return np.stack([np.clip(expected + trust * off, low, high), low, high])
+
+
+def _adding_up(
+    shares: Floats, sizes: Floats, rate: float
+) -> tuple[tuple[float, float, float], ...]:
+    """The shares of wrong labels of each given grade, within their intervals, so that together they
+    are the rate of all.
+
+    Each grade has an estimate of its own, so they do not quite add up. What is missing is divided
+    as least squares do: by how uncertain each share is, and how many labels have the grade.
+
+    shares: (3, C) share, lower end and upper end; sizes: (C,) parts of the labels.
+    """
+    point, low, high = shares
+    pull = sizes * np.maximum(high - low, 1e-9) ** 2
+
+    def moved(by: float) -> Floats:
+        return np.asarray(np.clip(point + by * pull, low, high))
+
+    most = 1.0 / max(float(pull[sizes > 0].min()), 1e-12)  # moves each grade to an end
+    below = -most
+    above = most
+    for _ in range(100):
+        middle = (below + above) / 2.0
+        if float(sizes @ moved(middle)) < rate:
+            below = middle
+        else:
+            above = middle
+    together = moved((below + above) / 2.0)
+    return tuple(zip(together.tolist(), low.tolist(), high.tolist(), strict=True))
 
 
 class Share(NamedTuple):

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from srjt.auditing import folder as audit_folder
 from srjt.auditing.audit import Audit, DoubtfulLabels
-from srjt.auditing.scores import READINGS_REMAIN, WITHIN, judges_labels, unverified
+from srjt.auditing.scores import READINGS_REMAIN, WITHIN, caveats, judges_labels
 from srjt.auditing.verification import more_of_patients
 from srjt.data.grades import Grades, positions
 from srjt.data.thumbnails import thumbnail
@@ -256,8 +256,7 @@ def doubtful_page(doubtful: DoubtfulLabels) -> Page:
     worst = doubtful.table.assign(image=doubtful.table["id"])
     if not doubtful.judged:
         worst = worst.assign(suggested="")
-    if not (doubtful.judged and doubtful.determined):
-        worst = worst.assign(quality=np.nan)
+    worst = worst.assign(quality=doubtful.quality)
     place = positions(doubtful.samples.ids)
 
     def picture(name: str) -> str:
@@ -292,12 +291,10 @@ def _page(
         worst = worst.assign(suggested="")
     # a probability is a number only where it is known how many labels are wrong, and the networks
     # know the grade
-    unseen = scores.head(WORST)["grade"].isin(summary.get("unrecognised", ()))
-    if "verified_grade" in scores:
-        unseen |= scores.head(WORST)["verified_grade"] != ""
-    worst = worst.assign(
-        quality=worst["quality"].mask(unseen | (not (f.judged and f.identifiable)))
-    )
+    no_number = caveats(scores, summary) != ""
+    if "verified_grade" in scores:  # known, so that there is nothing to doubt
+        no_number |= scores["verified_grade"] != ""
+    worst = worst.assign(quality=worst["quality"].mask(no_number))
     parts = [doubtful_section(worst, len(scores), f.noun, picture, judged=f.judged)]
     if readings is not None:
         image_of = dict(zip(scores["id"], scores["image"], strict=True))
@@ -315,8 +312,11 @@ def _page(
         figure = _matrix(summary["matrix"], grades.shown, averaged=weight != "100%")
         form = summary["form"]
         likeliest = f"{form} ({weight}): {FORMS[form]}"
-        left = unverified(scores)["quality"].to_numpy(np.float64)
-        figures = [_quality(left, verified=f.verified)] if f.judged and len(left) else []
+        left = scores["quality"][~no_number].to_numpy(np.float64)
+        figures = []
+        if len(left):
+            others = f.verified or bool(f.unseen)
+            figures.append(_quality(left, all_labels=not others))
         parts.append(
             Section("noise", "Noise", facts=[("likeliest form", likeliest)], figures=figures)
         )
@@ -584,9 +584,10 @@ def _matrix(
     )
 
 
-def _quality(quality: npt.NDArray[np.float64], *, verified: int) -> canvas.CaptionedFigure:
-    """verified: labels that are not shown, because they are known."""
-    which = "each of the labels that are not verified" if verified else "each label"
+def _quality(quality: npt.NDArray[np.float64], *, all_labels: bool) -> canvas.CaptionedFigure:
+    """all_labels: whether none is left out because it is verified, or of a grade that the networks
+    do not recognise."""
+    which = "each label" if all_labels else "each label that is not verified and has a probability"
     return canvas.CaptionedFigure(
         name="quality",
         figure=_histogram(quality),
