@@ -339,3 +339,44 @@ def test_the_rates_of_the_grades_are_between_the_model_and_the_sample(misled: bo
         alone.append(np.abs(seen - truth).mean())
         ours.append(np.abs(share - truth).mean())
     assert np.mean(ours) < np.mean(model if misled else alone) * (0.5 if misled else 0.8)
+
+
+def of_label(rate: float, half: float, worth: float = 100.0) -> checks.Share:
+    interval = (rate - half, rate + half)
+    return checks.Share(rate=rate, interval=interval, lower_bound=0.0, worth=worth)
+
+
+def test_what_verified_labels_of_a_grade_say_counts_only_beyond_chance() -> None:
+    """Half widths of 0.1 are standard errors of 0.05: two differences of 0.7 of them are chance."""
+    expected = np.array([0.3, 0.5])
+    shares = [of_label(0.335, 0.1), of_label(0.465, 0.1)]
+    by_chance = checks._shrunk(shares, expected, confidence=0.95)
+    np.testing.assert_allclose(by_chance[0], expected)
+    # two of four: the variance between grades is 32 − 1 of theirs
+    far = [of_label(0.5, 0.1), of_label(0.3, 0.1)]
+    found = checks._shrunk(far, expected, confidence=0.95)[0]
+    np.testing.assert_allclose(found, [0.3 + 0.2 * 31 / 32, 0.5 - 0.2 * 31 / 32])
+
+
+def test_too_few_verified_labels_of_a_grade_are_an_interval_alone() -> None:
+    expected = np.array([0.3, 0.5])
+    shares = [of_label(0.6, 0.4, worth=5.0), of_label(0.5, 0.1)]
+    found = checks._shrunk(shares, expected, confidence=0.95)
+    np.testing.assert_allclose(found[0], expected)
+
+
+def test_what_is_missing_goes_to_grades_with_many_labels() -> None:
+    """Least squares: in proportion to the number of labels, if all are as uncertain."""
+    shares = np.array([[0.2, 0.2], [0.0, 0.0], [1.0, 1.0]])
+    sizes = np.array([0.75, 0.25])
+    found = checks._adding_up(shares, sizes, 0.25)
+    np.testing.assert_allclose([share for share, _, _ in found], [0.26, 0.22], atol=1e-9)
+
+
+def test_the_model_is_corrected_where_labels_are_verified() -> None:
+    labels = np.repeat([0, 1], 40)
+    true = np.concatenate([np.repeat([0, 1], [30, 10]), np.repeat([1, 0], [20, 20])])
+    posterior = np.full((80, 2), 0.5)
+    checked = checks.read_verified(true, samples=80, classes=2)
+    used = checks.use_verified(labels, posterior, checked, owner=np.arange(80), confidence=0.95)
+    np.testing.assert_allclose([share for share, _, _ in used.by_label], [0.25, 0.5], atol=1e-6)
