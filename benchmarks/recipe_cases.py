@@ -18,7 +18,7 @@ import argparse
 import csv
 import io
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import cache
@@ -33,7 +33,7 @@ import torch
 import srjt
 from srjt import noise
 from srjt.data import Manifest, Split, folds, from_arrays
-from srjt.ordinal import decode, metrics
+from srjt.ordinal import Purpose, decode, metrics
 from srjt.ordinal.decoding import GradeRule, grade_rule_for
 from srjt.settings import parse_overrides
 from srjt.training.config import TrainConfig
@@ -94,12 +94,8 @@ METHODS: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 FIRST = list(METHODS)[:6]
 NAMES = ("accuracy", "mae", "macro_f1", "qwk")
-DECODINGS = (
-    "predict",
-    "argmax",
-    "median",
-    "expected",
-)  # predict: the grades that srjt predict gives
+# predict: the grades that srjt predict gives; for_macro_f1: with the target metric macro_f1
+DECODINGS = ("predict", "argmax", "median", "expected", "for_macro_f1")
 FIELDS = ["set", "noise", "fold", "seed", "method", "told", "rate", "estimated_rate", "seconds", *(
     f"{name} {decoding} {who}"
     for who in ("network", "ensemble") for decoding in (*DECODINGS, "noisy validation") for name in NAMES
@@ -251,7 +247,11 @@ def one_run(
         "estimated_rate": "" if estimate is None else f"{estimate.rate:.4f}",
         "seconds": f"{seconds:.1f}",
     }  # fmt: skip
-    rule = _rule(run, given[split.validation])
+    noisy = given[split.validation]
+    rules = {
+        "predict": _rule(run, noisy, purpose=run.config.target_metric),
+        "for_macro_f1": _rule(run, noisy, purpose="macro_f1"),
+    }
     for side in ("validation", "test"):
         p = torch.as_tensor(run.held_out[side].probabilities, dtype=torch.float64)  # (K, N, C)
         judged = torch.as_tensor(
@@ -261,7 +261,7 @@ def one_run(
             for decoding in DECODINGS if side == "test" else ("predict",):
                 scores = [
                     _scores(judged, one, len(matrix))
-                    for one in _grades(run, probabilities, decoding, rule)
+                    for one in _grades(run, probabilities, decoding, rules)
                 ]
                 for score in NAMES:
                     column = f"{score} {decoding if side == 'test' else 'noisy validation'} {who}"
@@ -271,17 +271,17 @@ def one_run(
             side: run.held_out[side].probabilities.astype(np.float16)
             for side in ("validation", "test")
         }
-        np.savez_compressed(keep, **sides, noisy=given[split.validation], true=true[split.test])
+        np.savez_compressed(keep, **sides, noisy=noisy, true=true[split.test])
     return row
 
 
 def _grades(
-    run: srjt.Run, probabilities: torch.Tensor, decoding: str, rule: GradeRule
+    run: srjt.Run, probabilities: torch.Tensor, decoding: str, rules: Mapping[str, GradeRule]
 ) -> torch.Tensor:
-    """(K, N, C) probabilities → (K, N) grades; "predict": as ``srjt predict`` does, which undoes
-    soft labels."""
-    if decoding == "predict":
-        return rule.grades(probabilities)
+    """(K, N, C) probabilities → (K, N) grades; those of ``rules`` as ``srjt predict`` does, which
+    undoes soft labels."""
+    if decoding in rules:
+        return rules[decoding].grades(probabilities)
     return (
         run.method.grades_of(probabilities)
         if decoding == "argmax"
@@ -289,10 +289,10 @@ def _grades(
     )
 
 
-def _rule(run: srjt.Run, noisy: Ints) -> GradeRule:
-    """What a grade is for the metric that the run is for, fitted as ``srjt predict`` does."""
+def _rule(run: srjt.Run, noisy: Ints, *, purpose: Purpose) -> GradeRule:
+    """What a grade is for this metric, fitted as ``srjt predict`` does."""
     return grade_rule_for(
-        run.config.target_metric,
+        purpose,
         validation=torch.as_tensor(
             run.held_out["validation"].probabilities, dtype=torch.float64
         ).mean(dim=0),
@@ -415,13 +415,21 @@ def _one_job(
     }
 
 
-def _append(file: Path, row: Mapping[str, Any]) -> None:
+def append_row(file: Path, row: Mapping[str, Any], *, fields: Sequence[str]) -> None:
+    """To a file of results. A file that exists keeps its columns."""
     fresh = not file.exists()
+    if not fresh:
+        with file.open(newline="") as opened:
+            fields = next(csv.reader(opened))
     with file.open("a", newline="") as opened:
-        writer = csv.DictWriter(opened, FIELDS)
+        writer = csv.DictWriter(opened, fields, extrasaction="ignore")
         if fresh:
             writer.writeheader()
         writer.writerow(row)
+
+
+def _append(file: Path, row: Mapping[str, Any]) -> None:
+    append_row(file, row, fields=FIELDS)
     print(
         f"{row['set']} {row['noise']}, fold {row['fold']}, seed {row['seed']}, {row['method']}: "
         f"MAE {row['mae predict ensemble']}, macro-F1 {row['macro_f1 predict ensemble']}, {row['seconds']} s",

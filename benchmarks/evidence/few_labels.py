@@ -16,7 +16,6 @@ To try it on a CPU: --network tiny --limit 300 --plan try.
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 import time
 from collections.abc import Iterator
@@ -38,6 +37,7 @@ from recipe_on_images import CROP, SIDE
 
 from srjt import noise
 from srjt.settings import parse_overrides
+from srjt.training import loop
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
 from srjt.training.sides import train_on
@@ -54,7 +54,7 @@ OTHERS = tuple(f"{one}:{OPTIMISER}" for one in ("eae", "corn", "sce", "f-correct
 REAL = ("knee:quasi", "deepdrid:quasi", "acne:doctor", "appareal:vote")
 EVERY = (*REAL, "eyepacs:as_it_is")
 ONE_SIDED = ("knee:one-sided", "deepdrid:one-sided")
-SMALL_BATCHES = tuple(f"{one},batch_size=16" for one in (f"{FIT}10", *PEERS[:2], SORD))
+LITE2 = "network=timm:tf_efficientnet_lite2,weights=lite2.safetensors"  # in the present folder
 FEW = recipe_cases.SIZES[:2]
 ALL = recipe_cases.ALL
 MOST_TESTED = 1000  # images
@@ -67,6 +67,18 @@ Plan = tuple[
     tuple[int, ...],
     tuple[str, ...],
 ]
+
+
+def small_batches(*methods: str) -> tuple[str, ...]:
+    """The methods with the batches that are better with 300 labels."""
+    return tuple(f"{method},batch_size=16" for method in methods)
+
+
+def with_lite2(method: str) -> str:
+    return f"{method},{LITE2}"
+
+
+SMALL_BATCHES = small_batches(f"{FIT}10", *PEERS[:2], SORD)
 SEARCHED = (0, 1)  # folds
 HELD = (2, 3, 4)
 MORE_SEEDS = (1, 2)
@@ -153,19 +165,28 @@ PLANS: dict[str, tuple[Plan, ...]] = {
     ),
     # more sets, folds, methods and draws for what ``confirm`` has settled
     "power": (
-        (EVERY, (1000,), HELD, (0,), (40,), (f"{FIT}10", *PEERS[:2], SORD)),
-        (ONE_SIDED, (1000,), HELD, (0,), (40,), (f"{FIT}10", PEERS[0])),
-        (EVERY, (300,), HELD, (0,), (40,), SMALL_BATCHES),
-        (ONE_SIDED, (300,), HELD, (0,), (40,), SMALL_BATCHES[:2]),
-        (EVERY, (1000,), HELD, MORE_SEEDS, (40,), (f"{FIT}10", PEERS[0])),
+        ((*EVERY, *ONE_SIDED), (300,), HELD, (0,), (40,), SMALL_BATCHES[:2]),
+        ((*EVERY, *ONE_SIDED), (1000,), HELD, (0,), (40,), (f"{FIT}10", PEERS[0])),
         (EVERY, (300,), HELD, MORE_SEEDS, (40,), SMALL_BATCHES[:2]),
-        (EVERY, (1000,), HELD, MORE_SEEDS, (40,), (PEERS[1], SORD)),
-        (EVERY, (300,), HELD, MORE_SEEDS, (40,), SMALL_BATCHES[2:]),
+        (EVERY, (1000,), HELD, MORE_SEEDS, (40,), (f"{FIT}10", PEERS[0])),
     ),
     "others": (
-        (EVERY, (1000,), HELD, (0,), (40,), OTHERS),
-        (EVERY, (300,), HELD, (0,), (40,), tuple(f"{one},batch_size=16" for one in OTHERS)),
-        (EVERY, (ALL,), HELD, (0,), (20,), (PEERS[0], f"{FIT}10", SORD, PEERS[1], *OTHERS)),
+        (EVERY, (300,), HELD, (0,), (40,), small_batches(*PEERS[1:2], SORD, *OTHERS)),
+        (EVERY, (1000,), HELD, (0,), (40,), (PEERS[1], SORD, *OTHERS)),
+    ),
+    "fewest": ((EVERY, (100,), HELD, (0,), (40,), SMALL_BATCHES[:3]),),
+    "all": ((EVERY, (ALL,), HELD, (0,), (20,), (f"{FIT}10", PEERS[0])),),
+    "lite2": (
+        (REAL, (1000,), HELD, (0,), (40,), tuple(map(with_lite2, (f"{FIT}10", *PEERS[:2])))),
+    ),
+    "seeds": (
+        (EVERY, (300,), HELD, MORE_SEEDS, (40,), SMALL_BATCHES[2:3]),
+        (EVERY, (1000,), HELD, MORE_SEEDS, (40,), PEERS[1:2]),
+        (EVERY, (300,), HELD, MORE_SEEDS, (40,), SMALL_BATCHES[3:]),
+        (EVERY, (1000,), HELD, MORE_SEEDS, (40,), (SORD,)),
+        (ONE_SIDED, (300,), HELD, MORE_SEEDS, (40,), SMALL_BATCHES[:2]),
+        (ONE_SIDED, (1000,), HELD, MORE_SEEDS, (40,), (f"{FIT}10", PEERS[0])),
+        (EVERY, (ALL,), HELD, (0,), (20,), (PEERS[1], SORD, *OTHERS)),
     ),
 }
 
@@ -183,7 +204,7 @@ class Job:
     @property
     def setting(self) -> str:
         """What the runs that share a noise estimate have in common."""
-        kept = ("batch_size", "augment")
+        kept = ("batch_size", "augment", "network")
         others = [item for item in self.method.split(",") if item.startswith(kept)]
         if "verified" in self.method:
             others.append("verified")
@@ -235,6 +256,18 @@ def kept_predictions(file: Path) -> Iterator[None]:
         return noise.estimate_noise(labels, probabilities, **others)
 
     with mock.patch("srjt.training.noise_rate.estimate_noise", keep_and_estimate):
+        yield
+
+
+@contextmanager
+def judged_at_the_end() -> Iterator[None]:
+    """Without the scores of every epoch: of 1,000 images they take longer than training with 300."""
+    evaluate = loop._Training.evaluate
+
+    def at_the_end(training: loop._Training) -> dict[str, np.ndarray]:
+        return evaluate(training) if training.epoch > training.config.epochs else {}
+
+    with mock.patch.object(loop._Training, "evaluate", at_the_end):
         yield
 
 
@@ -298,14 +331,15 @@ def estimate(args: argparse.Namespace, data: recipe_cases.DataSet, job: Job) -> 
 def train(args: argparse.Namespace, job: Job) -> dict[str, Any]:
     data = opened(args.sets / f"{job.set}.npz", limit=args.limit)
     split = recipe_cases.part(data, job.fold, job.labels)
-    if len(split.test) > MOST_TESTED:  # it is judged after every epoch
+    if len(split.test) > MOST_TESTED:
         some = np.random.default_rng(job.fold).choice(split.test, MOST_TESTED, replace=False)
         split = replace(split, test=np.sort(some))
     data = replace(data, splits={job.fold: split})  # type: ignore[arg-type]
     if job.method.startswith("estimate:"):
         return estimate(args, data, job)
     estimates = args.out.parent / "estimates" / job.setting
-    with kept_predictions(args.out.parent / "predictions" / f"{job.setting}.npz"):
+    predictions = args.out.parent / "predictions" / f"{job.setting}.npz"
+    with kept_predictions(predictions), judged_at_the_end():
         row = recipe_cases.one_run(
             data,
             job.noise,
@@ -331,7 +365,8 @@ def run(args: argparse.Namespace) -> None:
     if args.out.exists():
         rows = pd.read_csv(args.out)[list(Job.__dataclass_fields__)]
         done = {Job(**row) for row in rows.to_dict("records")}  # type: ignore[misc]
-    waiting = [job for job in planned(PLANS[args.plan]) if job not in done]
+    chosen = [job for plan in args.plan for job in planned(PLANS[plan])]
+    waiting = [job for job in dict.fromkeys(chosen) if job not in done]
     print(f"{len(waiting)} trainings", flush=True)
     with ProcessPoolExecutor(args.processes, mp_context=get_context("spawn")) as pool:
         running: dict[Future[dict[str, Any]], Job] = {}
@@ -355,13 +390,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def append(file: Path, row: dict[str, Any]) -> None:
-    fields = list(pd.read_csv(file, nrows=0)) if file.exists() else FIELDS
-    fresh = not file.exists()
-    with file.open("a", newline="") as stream:
-        writer = csv.DictWriter(stream, fields, extrasaction="ignore")
-        if fresh:
-            writer.writeheader()
-        writer.writerow(row)
+    recipe_cases.append_row(file, row, fields=FIELDS)
     name = f"{row['set']}:{row['noise']} {row['labels']} fold {row['fold']} {row['epochs']} epochs {row['method']}"
     print(f"{name}: MAE {row['mae predict ensemble']}, {row['seconds']} s", flush=True)
 
@@ -395,7 +424,7 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     running = commands.add_parser("run")
     running.add_argument("sets", type=Path)
-    running.add_argument("--plan", choices=PLANS, default="confirm")
+    running.add_argument("--plan", choices=PLANS, nargs="+", default=["confirm"])
     running.add_argument("--weights")
     running.add_argument("--network", default="timm:tf_efficientnet_lite0")
     running.add_argument("--limit", type=int)
