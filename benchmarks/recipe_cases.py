@@ -259,13 +259,13 @@ def one_run(
         )
         for who, probabilities in (("network", p), ("ensemble", p.mean(dim=0, keepdim=True))):
             for decoding in DECODINGS if side == "test" else ("predict",):
-                scores = [
-                    _scores(judged, one, len(matrix))
+                judgements = [
+                    scores(judged, one, len(matrix))
                     for one in _grades(run, probabilities, decoding, rules)
                 ]
                 for score in NAMES:
                     column = f"{score} {decoding if side == 'test' else 'noisy validation'} {who}"
-                    row[column] = f"{np.mean([one[score] for one in scores]):.5f}"
+                    row[column] = f"{np.mean([one[score] for one in judgements]):.5f}"
     if keep is not None:
         sides = {
             side: run.held_out[side].probabilities.astype(np.float16)
@@ -301,7 +301,8 @@ def _rule(run: srjt.Run, noisy: Ints, *, purpose: Purpose) -> GradeRule:
     )
 
 
-def _scores(true: torch.Tensor, predicted: torch.Tensor, classes: int) -> dict[str, float]:
+def scores(true: torch.Tensor, predicted: torch.Tensor, classes: int) -> dict[str, float]:
+    """Of grades (N,)."""
     counts = metrics.confusion_matrix(true, predicted, num_classes=classes).numpy()
     return {
         "accuracy": metrics.METRICS["accuracy"](counts),

@@ -30,6 +30,7 @@ from unittest import mock
 
 import numpy as np
 import pandas as pd
+import torch
 
 sys.path.append(str(Path(__file__).parents[1]))
 import recipe_cases
@@ -55,6 +56,7 @@ REAL = ("knee:quasi", "deepdrid:quasi", "acne:doctor", "appareal:vote")
 EVERY = (*REAL, "eyepacs:as_it_is")
 ONE_SIDED = ("knee:one-sided", "deepdrid:one-sided")
 LITE2 = "network=timm:tf_efficientnet_lite2,weights=lite2.safetensors"  # in the present folder
+MEDIAN_GRADE = "median grade"
 FEW = recipe_cases.SIZES[:2]
 ALL = recipe_cases.ALL
 MOST_TESTED = 1000  # images
@@ -176,6 +178,10 @@ PLANS: dict[str, tuple[Plan, ...]] = {
     ),
     "fewest": ((EVERY, (100,), HELD, (0,), (40,), SMALL_BATCHES[:3]),),
     "all": ((EVERY, (ALL,), HELD, (0,), (20,), (f"{FIT}10", PEERS[0])),),
+    "median": (
+        ((*EVERY, *ONE_SIDED), (100, *FEW), HELD, (0, *MORE_SEEDS), (40,), (MEDIAN_GRADE,)),
+        ((*EVERY, *ONE_SIDED), (ALL,), HELD, (0,), (20,), (MEDIAN_GRADE,)),
+    ),
     "lite2": (
         (REAL, (1000,), HELD, (0,), (40,), tuple(map(with_lite2, (f"{FIT}10", *PEERS[:2])))),
     ),
@@ -328,6 +334,21 @@ def estimate(args: argparse.Namespace, data: recipe_cases.DataSet, job: Job) -> 
     }
 
 
+def median_grade(data: recipe_cases.DataSet, job: Job) -> dict[str, Any]:
+    """No network: the median of the noisy training labels, for every image."""
+    labels, _ = recipe_cases.noisy_labels(data, job.noise, seed=1000 * job.fold + job.seed)
+    split = data.splits[job.fold]
+    grade = int(np.median(labels[split.train]))
+    true = torch.as_tensor(data.clean.labels[split.test])
+    scores = recipe_cases.scores(true, torch.full_like(true, grade), data.clean.num_classes)
+    row: dict[str, Any] = {**asdict(job), "told": "nothing", "seconds": "0"}
+    for name, value in scores.items():
+        for decoding in ("predict", "for_macro_f1"):
+            for who in ("network", "ensemble"):
+                row[f"{name} {decoding} {who}"] = f"{value:.5f}"
+    return row
+
+
 def train(args: argparse.Namespace, job: Job) -> dict[str, Any]:
     data = opened(args.sets / f"{job.set}.npz", limit=args.limit)
     split = recipe_cases.part(data, job.fold, job.labels)
@@ -335,6 +356,8 @@ def train(args: argparse.Namespace, job: Job) -> dict[str, Any]:
         some = np.random.default_rng(job.fold).choice(split.test, MOST_TESTED, replace=False)
         split = replace(split, test=np.sort(some))
     data = replace(data, splits={job.fold: split})  # type: ignore[arg-type]
+    if job.method == MEDIAN_GRADE:
+        return median_grade(data, job)
     if job.method.startswith("estimate:"):
         return estimate(args, data, job)
     estimates = args.out.parent / "estimates" / job.setting

@@ -241,15 +241,25 @@ def _by_fold(runs: pd.DataFrame, method: str, measure: str) -> np.ndarray | None
 
 OPTIMISER = "optimizer=adamw,schedule=cosine,warmup_epochs=1,learning_rate=0.001"
 AGREEMENT = "srjt:method_options.grows_with="
+OURS = "`srjt`"
 BEFORE = "`srjt` before: λ = 4, grows with the epochs, batches of 64"
+MEDIAN_GRADE = "no network: the median of the labels"
 FEW_LABELS = {
-    f"{AGREEMENT}fit,method_options.co_lambda=10": "`srjt`",
+    f"{AGREEMENT}fit,method_options.co_lambda=10": OURS,
     f"{AGREEMENT}training,method_options.co_lambda=4": BEFORE,
     f"co-teaching+ours:{OPTIMISER}": "`co-teaching+ours`, told the rate",
     f"sord:{OPTIMISER}": "`sord`",
     f"standard:{OPTIMISER}": "`standard`",
     f"clean labels:{OPTIMISER}": "`standard`, all true grades",
+    "median grade": MEDIAN_GRADE,
 }
+FEW_LABELS_OTHERS = {
+    f"eae:{OPTIMISER}": "`eae`",
+    f"corn:{OPTIMISER}": "`corn`",
+    f"sce:{OPTIMISER}": "`sce`",
+    f"f-correction:{OPTIMISER}": "`f-correction`, told the matrix",
+}
+LITE2 = ",network=timm:tf_efficientnet_lite2,weights=lite2.safetensors"
 FEW_CASES = {
     ("knee", "quasi"): "knee X-rays, quasi 0.4",
     ("knee", "one-sided"): "one-sided",
@@ -259,63 +269,100 @@ FEW_CASES = {
     ("appareal", "vote"): "APPA-REAL, one vote",
     ("eyepacs", "as_it_is"): "EyePACS as it is",
 }
-LENGTHS = {300: 40, 1000: 40, 0: 20}  # labels (0: all): epochs
+EVERY_SET = [case for case in FEW_CASES if case[1] != "one-sided"]
+LENGTHS = {100: 40, 300: 40, 1000: 40, 0: 20}  # labels (0: all): epochs
+SMALL = ",batch_size=16"  # with fewer than 1,000 labels, for all methods but the former recipe
 ALL_FOLDS = 3
 FEWEST_SETS = 4  # with all folds, for a row
+OTHER_RULE = [f"{name} for_macro_f1 ensemble" for name in ("mae", "macro_f1")]
 
 
 def few_runs(folder: Path) -> pd.DataFrame:
-    """The runs of the table, without those of cases that lack a fold. Columns: labels, name (on the
-    page), set, noise, fold, and the scores, as means over the seeds.
-
-    With 300 labels, all methods but the former recipe have batches of 16.
-    """
+    """The runs of the tables, without those of a case and seed that lack a fold. Columns: labels,
+    name (on the page), set, noise, seed, fold, and the scores."""
     runs = unseen(pd.read_csv(folder / "few_labels.csv"))
     runs = runs[runs["epochs"] == runs["labels"].map(LENGTHS)]
-    small = runs["method"].str.endswith(",batch_size=16")
     former = runs["method"].str.startswith(f"{AGREEMENT}training")
-    runs = runs[small == ((runs["labels"] == 300) & ~former)]
-    runs = runs.assign(name=runs["method"].str.removesuffix(",batch_size=16").map(FEW_LABELS))
-    keys = ["labels", "name", "set", "noise", "fold"]
-    by_fold = runs.groupby(keys)[[MAE, ONE_NETWORK, MACRO_F1]].mean().reset_index()
-    folds = by_fold.groupby(keys[:4])["fold"].transform("size")
-    return by_fold[folds == ALL_FOLDS]
+    small = runs["labels"].between(1, 999) & ~former & (runs["method"] != "median grade")
+    runs = runs[runs["method"].str.endswith(SMALL) == small]
+    methods = FEW_LABELS | FEW_LABELS_OTHERS
+    names = methods | {f"{method}{LITE2}": f"Lite2: {name}" for method, name in methods.items()}
+    runs = runs.assign(name=runs["method"].str.removesuffix(SMALL).map(names))
+    keys = ["labels", "name", "set", "noise", "seed"]
+    folds = runs.groupby(keys)["fold"].transform("nunique")
+    scores = [MAE, ONE_NETWORK, MACRO_F1, *OTHER_RULE]
+    return runs[folds == ALL_FOLDS][[*keys, "fold", *scores]]
 
 
 def few_labels(folder: Path) -> str:
     """MAE above macro-F1 by number of labels."""
+    return _few_table(few_runs(folder), list(FEW_LABELS.values()), list(FEW_CASES))
+
+
+def few_labels_others(folder: Path) -> str:
+    """The methods that the first table leaves out."""
+    return _few_table(few_runs(folder), list(FEW_LABELS_OTHERS.values()), EVERY_SET)
+
+
+def few_labels_lite2(folder: Path) -> str:
+    """The second network."""
     runs = few_runs(folder)
+    runs = runs[runs["name"].str.startswith("Lite2: ")]
+    runs = runs.assign(name=runs["name"].str.removeprefix("Lite2: "))
+    cases = [case for case in EVERY_SET if case[0] in set(runs["set"])]
+    return _few_table(runs, list(FEW_LABELS.values()), cases)
+
+
+def _few_table(runs: pd.DataFrame, names: Sequence[str], cases: Sequence[tuple[str, str]]) -> str:
+    """A row for each size and method."""
     rows = []
     for labels in LENGTHS:
-        for name in FEW_LABELS.values():
+        for name in names:
             own = runs[(runs["labels"] == labels) & (runs["name"] == name)]
             if own["set"].nunique() < FEWEST_SETS:
                 continue
-            cells = [_few_cell(own[(own["set"] == s) & (own["noise"] == n)]) for s, n in FEW_CASES]
+            cells = [_few_cell(own[(own["set"] == s) & (own["noise"] == n)]) for s, n in cases]
             rows.append([f"{labels:,}" if labels else "all", name, *cells])
-    return pipes(["labels", "method", *FEW_CASES.values()], rows)
+    return pipes(["labels", "method", *(FEW_CASES[case] for case in cases)], rows)
 
 
 def _few_cell(rows: pd.DataFrame) -> str:
-    """Means over the folds."""
+    """Means over folds and seeds."""
     if not len(rows):
         return "–"
     return f"{rows[MAE].mean():.3f}<br>{rows[MACRO_F1].mean():.3f}"
 
 
+def few_labels_purpose(folder: Path) -> str:
+    """What the target metric changes: means over the five data sets, for methods with three
+    seeds."""
+    runs = few_runs(folder).dropna(subset=OTHER_RULE)
+    runs = runs[runs["noise"] != "one-sided"]
+    rows = []
+    for labels in LENGTHS:
+        for name in (OURS, "`standard`"):
+            own = runs[(runs["labels"] == labels) & (runs["name"] == name)]
+            means = own.groupby("set")[[MAE, *OTHER_RULE[:1], MACRO_F1, *OTHER_RULE[1:]]].mean()
+            assert len(means) == len(EVERY_SET)
+            cells = [f"{mean:.3f}" for mean in means.mean()]
+            rows.append([f"{labels:,}" if labels else "all", name, *cells])
+    columns = ["MAE", "… with `macro_f1`", "macro-F1", "… with `macro_f1`"]
+    return pipes(["labels", "method", *columns], rows)
+
+
 def few_labels_differences(folder: Path) -> str:
     """``srjt`` minus each other. The data sets are the units of the test: a set's number is the mean
-    over its cases and folds."""
+    over its cases, folds and seeds, of the pairs that both methods have."""
     runs = few_runs(folder)
     columns = {MAE: "MAE", ONE_NETWORK: "MAE, one network each", MACRO_F1: "macro-F1"}
     rows, p_values = [], []
     for labels in LENGTHS:
-        sized = runs[runs["labels"] == labels].set_index(["name", "set", "noise", "fold"])
-        ours = sized.loc["`srjt`"] if len(sized) else sized
-        for other in list(FEW_LABELS.values())[1:]:
-            if other not in sized.index.get_level_values("name"):
+        sized = runs[runs["labels"] == labels]
+        sized = sized.set_index(["name", "set", "noise", "seed", "fold"])[list(columns)]
+        for other in [*list(FEW_LABELS.values())[1:], *FEW_LABELS_OTHERS.values()]:
+            if other == MEDIAN_GRADE or other not in sized.index.get_level_values("name"):
                 continue
-            by_set = (ours - sized.loc[other]).dropna().groupby("set")[list(columns)].mean()
+            by_set = (sized.loc[OURS] - sized.loc[other]).dropna().groupby("set").mean()
             if len(by_set) < FEWEST_SETS:
                 continue
             tests = {column: stats.ttest_1samp(by_set[column], 0.0) for column in columns}
