@@ -1,4 +1,4 @@
-"""The recipe with few labels: 300, 1,000 or all, other weights of the agreement, other lengths.
+"""Trainings with 100, 300, 1,000 or all labels: ``srjt`` with other weights and lengths, other methods.
 
     python benchmarks/evidence/few_labels.py run small --weights lite0.safetensors --plan search --minutes 9
     python benchmarks/evidence/few_labels.py table few_labels.csv
@@ -6,7 +6,8 @@
 ``small`` is the folder of ``recipe_on_images.py pack``. Of so many labelled images a fifth is for
 validation; smaller samples are parts of the larger ones, by patient. The test side of a fold is
 always the same and is judged by the true grade. A plan is a list of (cases, sizes, folds, seeds,
-epochs, methods). ``search`` uses folds 0 and 1, ``confirm`` the other three. The runs of one
+epochs, methods). Settings were chosen on folds 0 and 1; ``power`` and the plans below it use folds
+2 to 4 alone. ``lite2`` needs lite2.safetensors in the present folder. The runs of one
 setting share their noise estimate. ``run`` appends a row per training and starts none after so many
 minutes; the same command continues.
 
@@ -175,6 +176,10 @@ PLANS: dict[str, tuple[Plan, ...]] = {
     "others": (
         (EVERY, (300,), HELD, (0,), (40,), small_batches(*PEERS[1:2], SORD, *OTHERS)),
         (EVERY, (1000,), HELD, (0,), (40,), (PEERS[1], SORD, *OTHERS)),
+    ),
+    "verified": (
+        ((*REAL[:3], *ONE_SIDED), (300,), HELD, (0,), (40,), small_batches(f"{VERIFIED}10")),
+        ((*REAL[:3], *ONE_SIDED), (1000,), HELD, (0,), (40,), (f"{VERIFIED}10",)),
     ),
     "fewest": ((EVERY, (100,), HELD, (0,), (40,), SMALL_BATCHES[:3]),),
     "all": ((EVERY, (ALL,), HELD, (0,), (20,), (f"{FIT}10", PEERS[0])),),
