@@ -446,6 +446,9 @@ def test_each_grade_has_its_own_share_of_wrong_labels() -> None:
         assert 1 - found[rows].mean() == pytest.approx(rate)
         left = np.flatnonzero(rows & (verified < 0))
         assert (np.diff(found[left][plain[left].argsort()]) >= -1e-12).all()
+    # as with one rate: else their order could not be seen
+    for none_wrong in ({"label_rates": [0.0, 0.0, 0.0]}, {"rate": 0.0}):
+        assert (1 - label_quality(labels, p, **none_wrong, **given)).sum() == pytest.approx(0.5)
     for wrong in ([0.1, 0.2], [0.1, 0.2, 1.1]):
         with pytest.raises(SrjtError, match="label_rates"):
             label_quality(labels, p, label_rates=wrong, **given)

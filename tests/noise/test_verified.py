@@ -380,3 +380,25 @@ def test_the_model_is_corrected_where_labels_are_verified() -> None:
     checked = checks.read_verified(true, samples=80, classes=2)
     used = checks.use_verified(labels, posterior, checked, owner=np.arange(80), confidence=0.95)
     np.testing.assert_allclose([share for share, _, _ in used.by_label], [0.25, 0.5], atol=1e-6)
+
+
+def test_what_the_model_thinks_of_verified_labels_does_not_count() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, 300)
+    true = np.where(rng.random(300) < [[0.1], [0.3]], 1 - labels, labels)[labels, np.arange(300)]
+    rows = np.arange(60)
+    posterior = np.full((300, 2), 0.3) + 0.4 * np.eye(2)[labels]
+    other = posterior.copy()
+    other[rows[labels[rows] == 1]] = 0.5
+    found = [
+        use_verified(
+            labels,
+            model,
+            checked(true, rows),
+            owner=np.arange(300),
+            confidence=0.95,
+            doubt=np.full(300, 0.3),
+        ).by_label
+        for model in (posterior, other)
+    ]
+    np.testing.assert_allclose(*found)
