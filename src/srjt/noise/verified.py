@@ -395,15 +395,17 @@ def _adding_up(
         return np.asarray(np.clip(point + by * pull, low, high))
 
     most = 1.0 / max(float(pull[sizes > 0].min()), 1e-12)  # moves each grade to an end
-    below = -most
-    above = most
-    for _ in range(100):
-        middle = (below + above) / 2.0
-        if float(sizes @ moved(middle)) < rate:
-            below = middle
-        else:
-            above = middle
-    together = moved((below + above) / 2.0)
+
+    def missing(by: float) -> float:
+        return rate - float(sizes @ moved(by))
+
+    if missing(-most) < 0.0:
+        by = -most
+    elif missing(most) > 0.0:
+        by = most
+    else:
+        by = brentq(missing, -most, most)
+    together = moved(by)
     return tuple(zip(together.tolist(), low.tolist(), high.tolist(), strict=True))
 
 
