@@ -11,6 +11,8 @@ weights:
 
     python benchmarks/recipe_on_features.py make small --weights lite0.safetensors --out FEATURES
 
+or, as the preset ``cpu`` does, with ``--stages`` and the weights of srjt's own efficientnet-lite0.
+
 The recipe was developed on folds 0 and 1 of DeepDRiD; its other folds and the other sets are what
 counts.
 
@@ -47,32 +49,47 @@ from srjt import noise
 from srjt.data import Split
 from srjt.ordinal import decode, metrics
 
+PRESET_SIDE = 224  # of the preset ``cpu``
 
-def make(sets: Path, out: Path, *, weights: str, limit: int | None) -> None:
-    """Features of the centre crop by a frozen network."""
+
+def make(sets: Path, out: Path, *, weights: str, stages: bool, limit: int | None) -> None:
+    """Features of all pixels by a frozen network; stages: those of the preset ``cpu``."""
     from srjt import networks
     from srjt.data.images.feed import normalise
 
     out.mkdir(parents=True, exist_ok=True)
+    name = "efficientnet-lite0-stages" if stages else "timm:tf_efficientnet_lite0"
     for file in sorted(sets.glob("*.npz")):
         data = recipe_cases.open_set(file, limit=limit)
         pixels = data.clean.arrays
         assert pixels is not None
+        shape = (3, PRESET_SIDE, PRESET_SIDE) if stages else (3, *pixels.shape[1:3])
         backbone = networks.build(
-            "timm:tf_efficientnet_lite0", head=lambda _: torch.nn.Identity(), in_shape=(3, *pixels.shape[1:3]),
-            pretrained=weights, seed=0,
-        ).eval()  # fmt: skip
+            name, head=lambda _: torch.nn.Identity(), in_shape=shape, pretrained=weights, seed=0
+        ).eval()
+        parts = []
         with torch.inference_mode():
-            batches = [
-                backbone(normalise(torch.from_numpy(part).permute(0, 3, 1, 2)))
-                for part in np.array_split(pixels, max(1, len(pixels) // 64))
-            ]
+            for part in np.array_split(pixels, max(1, len(pixels) // 64)):
+                images = torch.from_numpy(part).permute(0, 3, 1, 2)
+                parts.append(backbone(normalise(enlarged(images) if stages else images)))
+        x = torch.cat(parts)
         with np.load(file) as saved:
             columns: dict[str, Any] = {
-                name: saved[name][:limit] for name in saved.files if name not in ("x", "ends")
+                column: saved[column][:limit]
+                for column in saved.files
+                if column not in ("x", "ends")
             }
-        np.savez(out / file.name, x=torch.cat(batches).half().numpy(), **columns)
+        np.savez(out / file.name, x=(x if stages else x.half()).numpy(), **columns)
         print(f"{file.stem}: {len(pixels):,} rows", flush=True)
+
+
+def enlarged(images: torch.Tensor) -> torch.Tensor:
+    """(B, 3, S, S) bytes → (B, 3, 224, 224) bytes."""
+    size = (PRESET_SIDE, PRESET_SIDE)
+    large = torch.nn.functional.interpolate(
+        images.float(), size=size, mode="bicubic", antialias=True
+    )
+    return large.round().clamp(0, 255).to(torch.uint8)
 
 
 # In the small: sizes, kinds of noise, and peers that anybody would try first.
@@ -227,6 +244,7 @@ def main() -> None:
     making.add_argument("sets", type=Path)
     making.add_argument("--weights", required=True)
     making.add_argument("--limit", type=int)
+    making.add_argument("--stages", action="store_true", help="as the preset cpu does")
     making.add_argument("--out", type=Path, default=Path("features"))
     running = commands.add_parser("run")
     running.add_argument("sets", type=Path)
@@ -246,7 +264,7 @@ def main() -> None:
         commands.add_parser(name).add_argument("results", type=Path, nargs="+")
     args = parser.parse_args()
     if args.command == "make":
-        make(args.sets, args.out, weights=args.weights, limit=args.limit)
+        make(args.sets, args.out, weights=args.weights, stages=args.stages, limit=args.limit)
     elif args.command == "table":
         recipe_table.show(args.results)
     elif args.command == "small":

@@ -7,9 +7,10 @@
 validation; smaller samples are parts of the larger ones, by patient. The test side of a fold is
 always the same and is judged by the true grade. A plan is a list of (cases, sizes, folds, seeds,
 epochs, methods). Settings were chosen on folds 0 and 1; ``power`` and the plans below it use folds
-2 to 4 alone. ``lite2`` needs lite2.safetensors in the present folder. The runs of one
-setting share their noise estimate. ``run`` appends a row per training and starts none after so many
-minutes; the same command continues.
+2 to 4 alone. ``lite2`` needs lite2.safetensors in the present folder, and ``features`` needs
+``--features FOLDER`` with what ``recipe_on_features.py make small --stages`` writes: it needs no
+GPU. The runs of one setting share their noise estimate. ``run`` appends a row per training and
+starts none after so many minutes; the same command continues.
 
 To try it on a CPU: --network tiny --limit 300 --plan try.
 """
@@ -58,6 +59,7 @@ EVERY = (*REAL, "eyepacs:as_it_is")
 ONE_SIDED = ("knee:one-sided", "deepdrid:one-sided")
 LITE2 = "network=timm:tf_efficientnet_lite2,weights=lite2.safetensors"  # in the present folder
 MEDIAN_GRADE = "median grade"
+ON_FEATURES = "srjt on features"  # as with the preset cpu
 FEW = recipe_cases.SIZES[:2]
 ALL = recipe_cases.ALL
 MOST_TESTED = 1000  # images
@@ -186,6 +188,13 @@ PLANS: dict[str, tuple[Plan, ...]] = {
     "median": (
         ((*EVERY, *ONE_SIDED), (100, *FEW), HELD, (0, *MORE_SEEDS), (40,), (MEDIAN_GRADE,)),
         ((*EVERY, *ONE_SIDED), (ALL,), HELD, (0,), (20,), (MEDIAN_GRADE,)),
+    ),
+    "features": (
+        (EVERY, (300,), HELD, (0,), (40,), (ON_FEATURES,)),
+        (EVERY, (1000,), HELD, (0,), (40,), (ON_FEATURES,)),
+        (EVERY, (300,), HELD, MORE_SEEDS, (40,), (ON_FEATURES,)),
+        (EVERY, (100,), HELD, (0,), (40,), (ON_FEATURES,)),
+        (EVERY, (1000,), HELD, MORE_SEEDS, (40,), (ON_FEATURES,)),
     ),
     "lite2": (
         (REAL, (1000,), HELD, (0,), (40,), tuple(map(with_lite2, (f"{FIT}10", *PEERS[:2])))),
@@ -355,7 +364,9 @@ def median_grade(data: recipe_cases.DataSet, job: Job) -> dict[str, Any]:
 
 
 def train(args: argparse.Namespace, job: Job) -> dict[str, Any]:
-    data = opened(args.sets / f"{job.set}.npz", limit=args.limit)
+    on_features = job.method == ON_FEATURES
+    folder = args.features if on_features else args.sets
+    data = opened(folder / f"{job.set}.npz", limit=args.limit)
     split = recipe_cases.part(data, job.fold, job.labels)
     if len(split.test) > MOST_TESTED:
         some = np.random.default_rng(job.fold).choice(split.test, MOST_TESTED, replace=False)
@@ -365,7 +376,20 @@ def train(args: argparse.Namespace, job: Job) -> dict[str, Any]:
         return median_grade(data, job)
     if job.method.startswith("estimate:"):
         return estimate(args, data, job)
-    estimates = args.out.parent / "estimates" / job.setting
+    shared: Path | None = args.out.parent / "estimates" / job.setting
+    if on_features or "identity" in job.method:
+        shared = None
+    settings: dict[str, Any] = {}
+    if not on_features:
+        settings = {
+            "network": args.network,
+            "weights": args.weights,
+            "pretrained": args.weights is not None,
+            "image_size": SIDE,
+            "crop": CROP,
+            "epochs": job.epochs,
+            "eval_batch_size": 256,  # of memory, so that more trainings fit at a time
+        }
     predictions = args.out.parent / "predictions" / f"{job.setting}.npz"
     with kept_predictions(predictions), judged_at_the_end():
         row = recipe_cases.one_run(
@@ -373,16 +397,10 @@ def train(args: argparse.Namespace, job: Job) -> dict[str, Any]:
             job.noise,
             fold=job.fold,
             seed=job.seed,
-            method=job.method,
+            method="srjt" if on_features else job.method,
             device=args.device,
-            network=args.network,
-            weights=args.weights,
-            pretrained=args.weights is not None,
-            image_size=SIDE,
-            crop=CROP,
-            epochs=job.epochs,
-            eval_batch_size=256,  # of memory, so that more trainings fit at a time
-            shared_estimate=None if "identity" in job.method else estimates,
+            shared_estimate=shared,
+            **settings,
         )
     return {**row, **asdict(job)}
 
@@ -452,6 +470,7 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     running = commands.add_parser("run")
     running.add_argument("sets", type=Path)
+    running.add_argument("--features", type=Path, help="for the plan features")
     running.add_argument("--plan", choices=PLANS, nargs="+", default=["confirm"])
     running.add_argument("--weights")
     running.add_argument("--network", default="timm:tf_efficientnet_lite0")

@@ -251,6 +251,7 @@ FEW_LABELS = {
     f"sord:{OPTIMISER}": "`sord`",
     f"standard:{OPTIMISER}": "`standard`",
     f"clean labels:{OPTIMISER}": "`standard`, all true grades",
+    "srjt on features": "`srjt` on frozen features, no GPU",
     "median grade": MEDIAN_GRADE,
 }
 FEW_LABELS_OTHERS = {
@@ -283,7 +284,8 @@ def few_runs(folder: Path) -> pd.DataFrame:
     runs = unseen(pd.read_csv(folder / "few_labels.csv"))
     runs = runs[runs["epochs"] == runs["labels"].map(LENGTHS)]
     former = runs["method"].str.startswith(f"{AGREEMENT}training")
-    small = runs["labels"].between(1, 999) & ~former & (runs["method"] != "median grade")
+    others = runs["method"].isin(["median grade", "srjt on features"])
+    small = runs["labels"].between(1, 999) & ~former & ~others
     runs = runs[runs["method"].str.endswith(SMALL) == small]
     methods = FEW_LABELS | FEW_LABELS_OTHERS
     names = methods | {f"{method}{LITE2}": f"Lite2: {name}" for method, name in methods.items()}

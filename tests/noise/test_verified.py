@@ -402,3 +402,20 @@ def test_what_the_model_thinks_of_verified_labels_does_not_count() -> None:
         for model in (posterior, other)
     ]
     np.testing.assert_allclose(*found)
+
+
+def test_few_verified_labels_and_the_guess_of_the_networks_are_averaged() -> None:
+    """So many labels as the guess is worth, and the verified ones; more than a few decide alone."""
+    labels = np.arange(300) % 3
+    posterior = 0.5 * np.eye(3)[labels] + 0.5 / 3
+    for count, wrong in ((10, 4), (40, 16)):
+        rows = np.arange(count)
+        true = np.where(np.arange(300) < wrong, (labels + 1) % 3, labels)
+        given = {"owner": np.arange(300), "confidence": 0.95, "doubt": np.full(300, 0.4)}
+        found = use_verified(labels, posterior, checked(true, rows), **given, guess=lambda: 0.25)
+        share = found.worth * 0.4
+        alone = found.rate == pytest.approx(0.4, abs=0.02)
+        assert alone == found.enough == (count == 40)
+        if not found.enough:
+            together = (share + checks._GUESS_WORTH * 0.25) / (found.worth + checks._GUESS_WORTH)
+            assert found.rate == pytest.approx(together, abs=0.005)

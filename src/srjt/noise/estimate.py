@@ -3,7 +3,7 @@ trusted."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
@@ -267,7 +267,13 @@ def estimate_noise(
         doubt = None
         if verified_doubt is not None:
             doubt = check_doubt(verified_doubt, len(y))
-        evidence = _with_verified(evidence, y, posterior, known, draws, owner=owner, doubt=doubt)
+
+        def unverified() -> float:
+            return estimate_noise(y, p, groups=groups, second=second, bootstrap=0).rate
+
+        evidence = _with_verified(
+            evidence, y, posterior, known, draws, owner=owner, doubt=doubt, unverified=unverified
+        )
     transition_interval, prior_interval = _matrix_intervals(y, evidence, draws, paired=paired)
     weights = explained.form_weights
     form = _likeliest_form(explained)
@@ -402,14 +408,16 @@ def _with_verified(
     *,
     owner: Ints,
     doubt: Floats | None,
+    unverified: Callable[[], float],
 ) -> _Evidence:
+    """unverified: the rate that is estimated without the verified grades."""
     combined = use_verified(
         y,
         posterior,
         known,
         owner=owner,
         confidence=draws.confidence,
-        guess=evidence.rate,
+        guess=unverified,
         doubt=doubt,
     )
     count = len(known.rows)
