@@ -116,9 +116,9 @@ def test_runs_that_do_not_differ_are_seldom_found_to() -> None:
         drawn = [[resampled_metrics(np.zeros(100), said, num_classes=2, groups=np.repeat(range(5), 20), resamples=200,
                                     metrics=METRICS)] for said in wrong]  # fmt: skip
         found += (
-            _differences(["a", "b"], drawn, patients=dict.fromkeys(METRICS, 5.0), level=0.95)[
-                0
-            ].p_value
+            _differences(
+                ["a", "b"], drawn, patients=dict.fromkeys(METRICS, 5.0), level=0.95, classes=4
+            )[0].p_value
             < 0.05
         )
     assert found < 0.1 * 200
@@ -155,10 +155,21 @@ def test_one_more_error_of_each_run_is_in_the_interval() -> None:
     still = [{name: np.zeros(50) for name in METRICS}]
     errors = [[dict.fromkeys(METRICS, 0.03)], [dict.fromkeys(METRICS, 0.04)]]
     patients = dict.fromkeys(METRICS, 20.0)
-    found = _differences(["a", "b"], [still, still], patients=patients, level=0.95, errors=errors)[
-        0
-    ]
+    given = {"patients": patients, "level": 0.95, "errors": errors, "classes": 4}
+    found = _differences(["a", "b"], [still, still], **given)[0]
     assert found.difference.high == pytest.approx(student.ppf(0.975, 19) * 0.05)
+
+
+def test_no_interval_is_longer_than_scores_can_differ() -> None:
+    """With two patients Student's t allows for an error of six grades among four."""
+    draws = np.random.default_rng(0).random((2, 1, 200))
+    drawn = [[dict.fromkeys(METRICS, 3.0 * values)] for values in draws[:, 0]]
+    patients = dict.fromkeys(METRICS, 2.0)
+    found = _differences(["a", "b"], drawn, patients=patients, level=0.95, classes=4)
+    ends = {row.metric: row.difference[1:] for row in found}
+    assert ends["mae"] == (-3.0, 3.0)
+    assert ends["accuracy"] == (-1.0, 1.0)
+    assert ends["qwk"] == (-2.0, 2.0)
 
 
 def test_the_order_of_the_images_does_not_matter() -> None:

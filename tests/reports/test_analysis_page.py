@@ -26,7 +26,7 @@ def analysed(right: float, *, purpose: str = "mae") -> Any:
     )
     return SimpleNamespace(
         evaluation=SimpleNamespace(purpose=purpose),
-        audited=SimpleNamespace(fitted=fitted),
+        audited=SimpleNamespace(fitted=fitted, facts={"method": "sord"}),
         grades=grades,
     )
 
@@ -44,8 +44,8 @@ def test_all_patients_are_judged_by_the_one_rule() -> None:
     )
     assert found.gain.score == np.abs(done.grades - DATA.labels).mean()
     assert found.sentence() == (
-        "The 5 trainings of the audit, each judged on the part that it was not trained on, have a"
-        f" mean absolute error of {found.gain.score:.3f} on 100 images of 50 patients; one grade"
+        "The 5 trainings of the audit (method sord), each judged on the part that it was not trained"
+        f" on, have a mean absolute error of {found.gain.score:.3f} on 100 images of 50 patients; one grade"
         f" for all has {found.gain.naive:.3f}."
     )
     assert across_folds(analysed(0.8, purpose="qwk")) is None

@@ -140,7 +140,7 @@ RATES = (0.1, 0.25)
         ({"assumptions": (Assumption(kind="random"),)}, "if the verified ones were drawn at ran"),
         (
             {"assumptions": (Assumption(kind="unclear", rates=RATES),)},
-            "if 10% to 25% of the calibration labels are wrong, unclear images more often than"
+            "on average if 10% to 25% of the calibration labels are wrong, unclear images more often than"
             " clear ones, and the networks do not repeat their errors.",
         ),
         (

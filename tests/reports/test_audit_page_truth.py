@@ -151,6 +151,11 @@ def test_every_rule_is_needed(make_audit_folder: Callable[..., Path], tmp_path: 
             every[0], suggested=3, several=True, learnt=False, identifiable=True, readings_wrong=0.1
         )
     )
+    # without a rate, suggestions have no share of right ones
+    unknown = replace(every[0], suggested=3, identifiable=False, right=0.9)
+    assert audit_page.suggestion_of(unknown).endswith("another grade is suggested.")
+    assert "90%" in audit_page.suggestion_of(replace(unknown, identifiable=True))
+    every.append(unknown)
     every.append(replace(every[0], verify="", assumption="It is so.", another_likelier=0))
     every.append(replace(every[0], verify="56 labels", random=100))
     for function in (audit_page.verdict_of, audit_page.suggestion_of, audit_page.warnings_of):

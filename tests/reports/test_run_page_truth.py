@@ -239,7 +239,7 @@ RULES: list[
     ({"verdict": "unclear"}, "Not clearly better"),
     (
         {"verdict": "unclear", "untested": "Few."},
-        "maybe by chance, by MAE. It is 0.500 on it, and 0.800 for one grade for all. Few.",
+        "Not clearly better than one grade for all, by MAE. It is 0.500 on it, and 0.800 for one grade for all. Few.",
     ),
 ]
 

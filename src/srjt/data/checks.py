@@ -173,7 +173,7 @@ def few_patients(manifest: Manifest, folds: int) -> list[Problem]:
     problems = []
     if patients is None:
         problems.append(
-            Problem("missing-patient", "all samples", "the source has no patient column")
+            Problem("missing-patient", "all samples", "no patient column was recognised")
         )
         patients = manifest.ids
         unit = "sample"

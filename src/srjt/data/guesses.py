@@ -52,7 +52,7 @@ WORDS = {
         "class",
         "rating",
     },
-    "patient": {"patient", "subject", "participant", "person", "case", "pid"},
+    "patient": {"patient", "subject", "participant", "person", "case", "pid", "pat", "pt"},
 }
 # words of severity, mildest first: the order in which names of grades are proposed, never one that
 # is assumed

@@ -291,6 +291,7 @@ def compare(
             patients=intervals.patients_behind(by_patient),
             level=level,
             errors=[[errors[row] for row in rows] for rows in methods],
+            classes=len(grades),
         ),
         purpose=purpose,
         gains=gains,
@@ -406,10 +407,11 @@ def _differences(
     patients: Mapping[str, float],
     level: float,
     errors: Sequence[Sequence[dict[str, float]]] = (),
+    classes: int,
 ) -> list[Difference]:
     """methods: for each the draws of every training. patients: by metric, as ``intervals.
     patients_behind`` has them. errors: for each the change by ``intervals.one_error_more`` of every
-    training; one error of each method may have been too rare to occur.
+    training; one error of each method may have been too rare to occur. classes: number of grades.
     """
     differences = []
     for metric in METRICS:
@@ -429,9 +431,14 @@ def _differences(
                 added=squares[0] + square,
                 level=level,
             )
+            # a few patients say less than that scores have bounds
+            largest = (
+                classes - 1.0 if METRICS[metric].lower_is_better else 1.0 - METRICS[metric].lowest
+            )
+            found = intervals.Interval(*np.clip(tested[0], -largest, largest).tolist())
             ends = {"value": float(mean[0]), "first": float(means[0][0]), "adjusted": np.nan}
             rows.append(
-                Difference(run=name, metric=metric, difference=tested[0], p_value=tested[1], **ends)
+                Difference(run=name, metric=metric, difference=found, p_value=tested[1], **ends)
             )
         adjusted = intervals.holm([row.p_value for row in rows])
         for row, p in zip(rows, adjusted, strict=True):

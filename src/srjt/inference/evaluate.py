@@ -53,7 +53,7 @@ from srjt.notebook import HasPage
 from srjt.ordinal import Purpose, calibration
 from srjt.ordinal.baseline import Gain, gain_over_one_grade
 from srjt.ordinal.calibration import CalibrationBin, Recalibration
-from srjt.ordinal.decoding import GradeRule, LearnedPooling
+from srjt.ordinal.decoding import FEWEST, GradeRule, LearnedPooling
 from srjt.ordinal.metrics import NaiveBaseline, naive_baseline
 from srjt.progress import ProgressOption, progress_bar
 from srjt.readers.readings import Readings
@@ -255,6 +255,10 @@ class Evaluation(subgroups.Scores, HasPage):
     grades_with_ranges : tuple of int
         Positions of the grades that ranges can leave out if they hold for each grade. It is found
         only if a grade is never predicted, or ranges hold for all grades together.
+    untrained_grades : tuple of int
+        Positions of the grades of which the run had no training sample.
+    fits_thresholds : bool
+        Whether the run's validation side has enough samples to fit thresholds between grades to.
     uncalibrated : list of CalibrationBin
         As ``calibration``, before recalibration; empty if there was none, or answers are pooled.
     answers : DataFrame
@@ -288,6 +292,8 @@ class Evaluation(subgroups.Scores, HasPage):
     gain: Gain | None = None
     coverage_by: str | None = None
     grades_with_ranges: tuple[int, ...] = ()
+    untrained_grades: tuple[int, ...] = ()
+    fits_thresholds: bool = True
     uncalibrated: list[CalibrationBin] = field(default_factory=list)
     answers: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False, compare=False)
 
@@ -521,6 +527,8 @@ def judge(
         gain=gain,
         coverage_by=calibrated.options.coverage_by,
         grades_with_ranges=separate,
+        untrained_grades=tuple(np.flatnonzero(np.equal(run.facts.data.class_counts, 0)).tolist()),
+        fits_thresholds=run.facts.data.samples.get("validation", FEWEST) >= FEWEST,
         uncalibrated=_uncalibrated(calibrated, answers),
         answers=_answer_rows(who, answers, grades),
         aspects=aspects,

@@ -553,6 +553,9 @@ def _noise_plan(pilot: RunLike | Evaluation | None, planning: Planning) -> Sampl
             name = "the run" if run.folder is None else run.folder.resolve().name
             value = estimate.rate
             source = f"from the noise estimate of {name}"
+            if not estimate.identifiable:
+                value = min(max(0.5, estimate.rate_interval[0]), estimate.rate_interval[1])
+                source = f"for the worst rate that the noise estimate of {name} allows"
     if value is None:
         value = 0.5
         source = "for the worst rate, one half"

@@ -32,8 +32,8 @@ from srjt.noise.matrices import Floats, Ints
 
 _LARGEST = 30.0  # log odds beyond any probability that matters
 _WIDE = 0.5  # an interval of the rate that says little; 17 verified labels have a shorter one
-# So many verified labels say as much about the rate as networks that saw none: their guess had a mean
-# error of 0.06 to 0.09 on photographs and X-rays (benchmarks/evidence/few_labels.py).
+# So many verified labels say as much about the rate as networks that saw none: their guess had a
+# mean error of 0.06 to 0.09 on photographs and X-rays (benchmarks/evidence/few_labels.py).
 _GUESS_WORTH = 20.0
 
 # Of the model beside verified labels: as many of them for each label, from a quarter to 1,024.
@@ -274,8 +274,8 @@ def use_verified(
     """Combine verified grades with the model's p(true grade | x, label), ``posterior`` (N, C).
 
     guess: the rate without the verified grades, which is computed for a sample that is too small;
-    None: the mean of ``doubt``. doubt: (N,) an earlier model's probability that each label is wrong;
-    None: that of ``posterior``.
+    None: the mean of ``doubt``. doubt: (N,) an earlier model's probability that each label is
+    wrong; None: that of ``posterior``.
     """
     samples = len(posterior)
     rows = checked.rows

@@ -344,6 +344,8 @@ def open_run_folder(folder: Path, requested: RunFacts, samples: Manifest) -> Run
     return begun
 
 
+LONG = 120  # characters of two values
+
 # what is said about a value that says nothing itself
 _NOT_THE_SAME = {
     "fingerprint": "the samples, labels, patients, verified grades or split are not the same",
@@ -360,7 +362,7 @@ def refuse_differences(what: str, before: Mapping[str, Any], now: Mapping[str, A
         was = before.get(name)
         new = now.get(name)
         if was != new:
-            differences.append(_NOT_THE_SAME.get(name, f"{name} was {was!r} and is now {new!r}"))
+            differences.append(_NOT_THE_SAME.get(name) or _in_words(name, was, new))
     if differences:
         raise SrjtError(
             f"{what} ({'; '.join(differences)}): choose another ",
@@ -368,6 +370,16 @@ def refuse_differences(what: str, before: Mapping[str, Any], now: Mapping[str, A
             ".",
             code="settings_changed",
         )
+
+
+def _in_words(name: str, was: Any, new: Any) -> str:
+    """A difference; a matrix is too long for a sentence."""
+    before, now = (
+        f"{value:.4g}" if isinstance(value, float) else repr(value) for value in (was, new)
+    )
+    if len(before) + len(now) > LONG:
+        return f"{name} is not the same"
+    return f"{name} was {before} and is now {now}"
 
 
 class NoiseFile(BaseModel, extra="forbid"):

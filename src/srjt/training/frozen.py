@@ -228,7 +228,10 @@ def frozen_sentences(config: TrainConfig, facts: Mapping[str, Any]) -> list[str]
             changed = f"; {share:.0%} are not square and were {made_square}"
         shapes = f"The images have {size[0]} × {size[1]} pixels (median){changed}."
     sentences.append(shapes)
-    sentences.append("With a GPU, training a whole network is better: leave out the preset cpu.")
+    sentences.append(
+        "With a GPU and 300 images or more, training a whole network is usually better: leave out"
+        " the preset cpu."
+    )
     return sentences
 
 

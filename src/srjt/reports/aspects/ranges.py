@@ -115,7 +115,8 @@ def _condition(assumption: Assumption) -> str:
         "class-conditional": "by their true grade alone",
         "class-conditional units": "by the image's true grade alone",
     }
-    return f"if {rate} of the calibration labels are wrong, {which[assumption.kind]}"
+    shares = "if" if low == high else "on average if"
+    return f"{shares} {rate} of the calibration labels are wrong, {which[assumption.kind]}"
 
 
 def _promise_of(values: Mapping[str, Any]) -> RangePromise:

@@ -83,16 +83,18 @@ def verdict_of(f: AuditFacts) -> tuple[str, str]:
         return title, lead
     if f.identifiable:
         return f"About {f.rate:.0%} of the labels are wrong", suggestion_of(f)
-    return f"Between {f.low:.0%} and {f.high:.0%} of the {f.noun}s are wrong", suggestion_of(f)
+    title = f"Between {f.low:.0%} and {f.high:.0%} of the {f.noun}s are wrong (95 % interval)"
+    return title, suggestion_of(f)
 
 
 def suggestion_of(f: AuditFacts) -> str:
     """How many labels another grade is suggested for."""
     if f.suggested:
-        return (
-            f"For {f.suggested:,} of {f.samples:,} labels another grade is suggested; about"
-            f" {f.right:.0%} of these suggestions are right."
-        )
+        suggested = f"For {f.suggested:,} of {f.samples:,} labels another grade is suggested"
+        # without a rate, an audit has an order of the labels and no probabilities
+        if not f.identifiable:
+            return f"{suggested}."
+        return f"{suggested}; about {f.right:.0%} of these suggestions are right."
     if f.another_likelier:
         return (
             f"Another grade is more probable for {f.another_likelier:,} of {f.samples:,} labels,"

@@ -91,11 +91,9 @@ def verdict_of(f: BesideOneGrade) -> tuple[str, str]:
     both = f"It is {f.score:.3f} on {f.samples}, and {f.naive:.3f} for one grade for all."
     if f.verdict == "not better":
         return f"No better than one grade for all, by {f.metric}", both
-    if f.verdict == "unclear" and f.untested:
-        title = f"Better than one grade for all, maybe by chance, by {f.metric}"
-        return title, f"{both} {f.untested}"
     if f.verdict == "unclear":
-        return f"Not clearly better than one grade for all, by {f.metric}", both
+        title = f"Not clearly better than one grade for all, by {f.metric}"
+        return title, f"{both} {f.untested}".rstrip()
     return f"Better than one grade for all, by {f.metric}", both
 
 
@@ -218,11 +216,17 @@ def never_predicted(evaluation: Evaluation) -> list[int]:
 def what_helps(evaluation: Evaluation, missed: Sequence[int], *, ranges: bool) -> str:
     """Against grades that are never predicted, by their places. ranges: whether there are ranges of
     grades already."""
-    parts = ["more training images of such grades", "a larger network, on a GPU"]
-    if evaluation.features:
-        parts = ["more training samples of such grades"]
-    if evaluation.purpose != "qwk":
-        parts.append("srjt predict --target-metric qwk, which gives rare grades more often")
+    noun = "samples" if evaluation.features else "images"
+    untrained = [place for place in missed if place in evaluation.untrained_grades]
+    if untrained:
+        names = " and ".join(evaluation.grades[place] for place in untrained)
+        none = f"training {noun} of grade {names}, of which there were none"
+        return f"{none} (srjt train --split-seed chooses other sides)"
+    parts = [f"more training {noun} of such grades"]
+    if not evaluation.features:
+        parts.append("a larger network, on a GPU")
+    if evaluation.purpose != "macro_f1" and evaluation.fits_thresholds:
+        parts.append("srjt predict --target-metric macro_f1, which gives rare grades more often")
     # a grade of too few calibration patients would be in every range
     if not ranges and set(missed) <= set(evaluation.grades_with_ranges):
         parts.append(
