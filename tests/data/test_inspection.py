@@ -94,6 +94,12 @@ def test_a_column_that_may_be_the_patients_is_named_and_not_assumed(make: Make) 
     assert inspect_source(path, {"patient_column": "Fall"}).perhaps_patients == ()
 
 
+@pytest.mark.parametrize("name", ["pat_id", "PatientNo", "subject"])
+def test_patients_are_found_by_a_word_in_the_name(make: Make, name: str) -> None:
+    path = make(patient=None, **{name: [f"F{row // 2}" for row in range(40)]})
+    assert len(set(inspect_source(path, {}).manifest.patients)) == 20
+
+
 def test_what_is_asked_is_not_guessed(make: Make) -> None:
     path = make(grade=None, badness=graded(), ugliness=graded(row3="1"))
     assert inspect_source(path, {"grade_column": "ugliness"}).options == {

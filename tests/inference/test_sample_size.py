@@ -21,6 +21,7 @@ from srjt.inference.sample_size import (
     student_half_width,
 )
 from srjt.inference.true_scores import TrueScores
+from srjt.noise import estimate_noise
 from srjt.noise.verified import labels_to_verify
 from srjt.ordinal.decoding import GradeRule
 from srjt.ordinal.intervals import Interval, wrong_by
@@ -297,6 +298,20 @@ def test_labels_to_verify_are_some_of_those_of_the_run(run: Trained) -> None:
     assert small.images < 600 < labels_to_verify(0.3, within=0.005)
     shown = srjt.report(plan(metric="noise-rate", value=0.3))
     assert shown.title == f"Verify {many} labels of a large data set, drawn at random"
+
+
+def test_the_rate_of_an_estimate_is_planned_with_where_the_labels_determine_it(
+    run: Trained,
+) -> None:
+    """Else the worst rate of its interval: the one nearest to one half."""
+    rng = np.random.default_rng(0)
+    chance = estimate_noise(rng.integers(0, 3, 200), np.full((200, 3), 1 / 3))
+    assert not chance.identifiable
+    for interval, worst in (((0.0, 0.4), 0.4), ((0.0, 0.7), 0.5)):
+        unknown = replace(chance, rate=0.3, rate_interval=interval)
+        assert srjt.plan(replace(run, noise_estimate=unknown), metric="noise-rate").value == worst
+        known = replace(unknown, identifiable=True)
+        assert srjt.plan(replace(run, noise_estimate=known), metric="noise-rate").value == 0.3
 
 
 def test_the_page_of_a_run(run: Trained) -> None:

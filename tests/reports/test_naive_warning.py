@@ -7,7 +7,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -112,6 +112,26 @@ def test_grades_that_are_never_predicted_are_said_on_every_page() -> None:
     assert not evaluation_facts(replace(found, confusion=np.eye(4, dtype=int).tolist())).missed
     page = trained_page(run, evaluate_sides(run, resamples=20), brief=True)
     assert any(text.startswith("Grades 2 and 3 are never predicted") for text in page.warnings)
+
+
+@pytest.mark.slow
+def test_only_what_can_help_is_advised() -> None:
+    """A grade without a training image needs images; thresholds need validation samples."""
+    side = drawn_side(300, patients=300, wrong=0.0, truth=False)
+    low = drawn_answers(side, np.minimum(side.labels, 1))
+    found = evaluate_sides(made_run(held_out={"validation": low, "test": low}), resamples=20)[
+        "test"
+    ]
+
+    def helps(**facts: Any) -> str:
+        return evaluation_facts(replace(found, **facts)).helps
+
+    assert "--target-metric macro_f1" in helps(purpose="mae")
+    assert "--target-metric" not in helps(purpose="macro_f1")
+    assert "--target-metric" not in helps(purpose="mae", fits_thresholds=False)
+    none = helps(untrained_grades=(0, 3))
+    assert none.startswith("training images of grade 3, of which there were none")
+    assert "--target-metric" not in none
 
 
 @pytest.mark.slow

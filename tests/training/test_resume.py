@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -192,6 +193,9 @@ def test_another_configuration_is_refused_and_named(data: Any, train: Any, stopp
         "settings_changed", "out", says=("epochs was 3 and is now 4", "seed was 0 and is now 7")
     ):
         train(out=stopped, epochs=4, seed=7)
+    matrix = (np.eye(4) * 0.9 + 0.025).tolist()
+    with refuses("settings_changed", "out", says=("transition is not the same",)):
+        train(out=stopped, method="f-correction", transition=matrix)
     labels = data.manifest.labels
     labels[data.split.train[0]] = (labels[data.split.train[0]] + 1) % 4
     with refuses("settings_changed", "out", says="verified grades"):
