@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from srjt.data.splits import Split
 from srjt.data.synthetic import generate
 from srjt.ordinal.baseline import gain_over_one_grade
-from srjt.reports.analysis import plain_training
+from srjt.reports.analysis import _sides, plain_training
 from srjt.reports.pages import analysis
 from srjt.reports.pages.analysis import across_folds, verdict_of
 from srjt.training.config import TrainConfig
@@ -83,3 +84,12 @@ def test_plain_training_has_the_head_that_the_model_chose() -> None:
     plain = plain_training(asked, network="odds")
     assert (plain.method, plain.network, plain.noise_rate) == ("standard", "odds", None)
     assert plain.backbone == asked.backbone == "auto"
+
+
+def test_the_sides_tell_which_grade_cannot_be_learnt() -> None:
+    rows = np.arange(len(DATA))
+    known = DATA.labels < DATA.num_classes - 1
+    split = Split(train=rows[known], validation=rows[~known], test=rows[:0])
+    worst = DATA.grades[-1]
+    assert f"no image of grade {worst} is on the train side" in _sides(DATA, split)
+    assert "no image" not in _sides(DATA, Split(train=rows, validation=rows[:0], test=rows[:0]))

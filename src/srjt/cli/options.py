@@ -420,8 +420,8 @@ class Source(ReadOptions):
         if not self.skipping:
             say(
                 "The training would stop, because it cannot find"
-                f" {count_of(len(missing), 'image file')} ({named}). Leave them out with"
-                " --on-bad-image skip.",
+                f" {count_of(len(missing), 'image file')} ({named}). To leave out what is missing,"
+                " add --on-bad-image skip.",
                 err=True,
                 fg="yellow",
             )

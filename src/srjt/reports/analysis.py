@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from srjt.auditing.audit import Audit, LabelFile, audit
 from srjt.auditing.verification import with_verified_sample
 from srjt.data.duplicates import group_duplicates
@@ -247,4 +249,10 @@ def _write_sides(inspection: Inspection, data: Manifest, out: Path) -> Split:
 def _sides(data: Manifest, split: Split) -> str:
     counts = ", ".join(f"{len(rows):,} {side}" for side, rows in split.sides().items())
     what = "patients apart" if data.patients is not None else "no patient ids"
+    trained = np.bincount(data.labels[split.train], minlength=data.num_classes)
+    missing = [
+        data.grades[grade] for grade in np.flatnonzero((trained == 0) & (data.class_counts > 0))
+    ]
+    if missing:
+        what += f"; no image of grade {' or '.join(missing)} is on the train side"
     return f"{counts} ({what})"

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -156,7 +157,7 @@ def _download(name: str, *, crop: int, note: Callable[[str], None] | None) -> No
     if row.weights is None:  # timm downloads its own when it builds the network
         building.fetch_weights(name, True, in_shape=(3, crop, crop))
         return
-    if note is not None:
+    if note is not None and not os.environ.get(published.OFFLINE):
         note(
             f"Downloading the weights of {name} ({row.weights.megabytes} MB,"
             f" {row.weights.licence})."

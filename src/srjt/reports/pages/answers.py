@@ -97,7 +97,8 @@ def warnings_of(f: PredictionFacts) -> Iterator[str]:
         never = f.missed
         yield (
             f"{never.missed} never predicted, neither here nor on the {never.side} side, where"
-            f" {never.missed_samples:,} of {never.side_samples:,} have {never.it}. What helps:"
+            f" {never.missed_samples:,} of {never.side_samples:,}"
+            f" {'has' if never.missed_samples == 1 else 'have'} {never.it}. What helps:"
             f" {never.helps}."
         )
     if f.outside:

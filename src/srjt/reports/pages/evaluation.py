@@ -249,8 +249,9 @@ def evaluation_notes(evaluation: Evaluation) -> tuple[list[str], list[str]]:
         warnings.append(leakage_in_words(evaluation.trained_on, evaluation))
     if facts.missed:
         warnings.append(
-            f"{facts.missed} never predicted; {facts.missed_samples:,} of {facts.samples} have"
-            f" {facts.it}. What helps: {facts.helps}."
+            f"{facts.missed} never predicted; {facts.missed_samples:,} of {facts.samples}"
+            f" {'has' if facts.missed_samples == 1 else 'have'} {facts.it}. What helps:"
+            f" {facts.helps}."
         )
     warnings += aspect_warnings(evaluation)
     if not evaluation.by_patient:
