@@ -61,6 +61,7 @@ STUDIES = {
     ("deepdrid", "“+ Ours” against hosts, pooled"): "pooled",
     ("ablation", "Selection and updating, Quasi-Gaussian noise"): "ablation",
 }
+OURS = "ours-minus-host"
 
 
 def from_studies() -> dict[str, str]:
@@ -79,9 +80,7 @@ def from_studies() -> dict[str, str]:
                     text = pipe_table(table.markdown()).replace("Labels as given: ", "")
                     found[name] = text.replace("| srjt |", "| former srjt |")
             if study == "deepdrid":
-                found["ours-minus-host"] = ours_minus_host(
-                    results, test_train_ratio=test_train_ratio(results)
-                )
+                found[OURS] = ours_minus_host(results, test_train_ratio=test_train_ratio(results))
     return found
 
 

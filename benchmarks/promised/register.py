@@ -302,6 +302,7 @@ PROMISES = (
             "auditing/folder.py: SummaryFile.rate_interval",
             "reports/checklist.py: run_facts",
             "reports/checklist.py: _audit_facts",
+            "reports/pages/audit.py: verdict_of",
             "noise/estimate.py: rate_text",
             "reports/pages/study.py: NOISE_CAPTIONS",
             "reports/pages/study.py: NOISE_COLUMNS",
