@@ -70,7 +70,9 @@ def differences(sample: Sample, answers: list[list[Ints]], classes: int) -> list
         own = [_tables_by_patient(sample, one, classes) for one in trainings]
         more.append([one_error_more(one) for one in own])
     behind = patients_behind(own[0])
-    return _differences(["first", "second"], drawn, patients=behind, level=0.95, errors=more)
+    return _differences(
+        ["first", "second"], drawn, patients=behind, level=0.95, errors=more, classes=classes
+    )
 
 
 def _tables_by_patient(sample: Sample, answers: Ints, classes: int) -> Floats:
