@@ -341,8 +341,7 @@ def _few_cell(rows: pd.DataFrame) -> str:
 
 
 def few_labels_purpose(folder: Path) -> str:
-    """What the target metric changes: means over the five data sets, for methods with three
-    seeds."""
+    """What the target metric changes: means over the five data sets."""
     runs = few_runs(folder).dropna(subset=OTHER_RULE)
     runs = runs[runs["noise"] != "one-sided"]
     rows = []
@@ -359,7 +358,7 @@ def few_labels_purpose(folder: Path) -> str:
 
 def few_labels_differences(folder: Path) -> str:
     """``srjt`` minus each other. The data sets are the units of the test: a set's number is the mean
-    over its cases, folds and seeds, of the pairs that both methods have."""
+    over its cases, of each the mean over the folds and seeds that both methods have."""
     runs = few_runs(folder)
     columns = {MAE: "MAE", ONE_NETWORK: "MAE, one network each", MACRO_F1: "macro-F1"}
     rows, p_values = [], []
@@ -369,7 +368,8 @@ def few_labels_differences(folder: Path) -> str:
         for other in [*list(FEW_LABELS.values())[1:], *FEW_LABELS_OTHERS.values()]:
             if other == MEDIAN_GRADE or other not in sized.index.get_level_values("name"):
                 continue
-            by_set = (sized.loc[OURS] - sized.loc[other]).dropna().groupby("set").mean()
+            pairs = (sized.loc[OURS] - sized.loc[other]).dropna()
+            by_set = pairs.groupby(["set", "noise"]).mean().groupby("set").mean()
             if len(by_set) < FEWEST_SETS:
                 continue
             tests = {column: stats.ttest_1samp(by_set[column], 0.0) for column in columns}

@@ -300,8 +300,8 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             Patients, which the warm-up keeps together.
         verified : array of shape (N,), optional
             The true grades of a random sample of the rows, as in ``y``; None or nan for the others.
-            With them the estimate of the noise is unbiased; without ``noise_rate="auto"`` they are
-            not used.
+            With 17 or more the estimate of the noise is unbiased; without ``noise_rate="auto"``
+            they are not used.
         sample_weight : array of shape (N,), optional
             How much each row counts, as if it were there so many times: a row is in a batch the
             more often, the larger its weight, and never with weight 0. ``odds`` weights its

@@ -100,6 +100,14 @@ def test_patients_are_found_by_a_word_in_the_name(make: Make, name: str) -> None
     assert len(set(inspect_source(path, {}).manifest.patients)) == 20
 
 
+@pytest.mark.parametrize("name", ["pat_sex", "patient_age", "pt_score"])
+def test_what_is_known_about_patients_does_not_name_them(make: Make, name: str) -> None:
+    numbers = [str(20 + row % 17) for row in range(40)]
+    assert inspect_source(make(patient=None, **{name: numbers}), {}).manifest.patients is None
+    both = make(patient=None, **{name: numbers}, pat_id=[f"F{row // 2}" for row in range(40)])
+    assert len(set(inspect_source(both, {}).manifest.patients)) == 20
+
+
 def test_what_is_asked_is_not_guessed(make: Make) -> None:
     path = make(grade=None, badness=graded(), ugliness=graded(row3="1"))
     assert inspect_source(path, {"grade_column": "ugliness"}).options == {

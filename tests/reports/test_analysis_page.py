@@ -91,5 +91,5 @@ def test_the_sides_tell_which_grade_cannot_be_learnt() -> None:
     known = DATA.labels < DATA.num_classes - 1
     split = Split(train=rows[known], validation=rows[~known], test=rows[:0])
     worst = DATA.grades[-1]
-    assert f"no image of grade {worst} is on the train side" in _sides(DATA, split)
-    assert "no image" not in _sides(DATA, Split(train=rows, validation=rows[:0], test=rows[:0]))
+    assert f"no sample of grade {worst} is on the train side" in _sides(DATA, split)
+    assert "no sample" not in _sides(DATA, Split(train=rows, validation=rows[:0], test=rows[:0]))

@@ -129,9 +129,12 @@ def test_only_what_can_help_is_advised() -> None:
     assert "--target-metric macro_f1" in helps(purpose="mae")
     assert "--target-metric" not in helps(purpose="macro_f1")
     assert "--target-metric" not in helps(purpose="mae", fits_thresholds=False)
-    none = helps(untrained_grades=(0, 3))
-    assert none.startswith("training images of grade 3, of which there were none")
-    assert "--target-metric" not in none
+    assert helps(untrained_grades=(2, 3)) == (
+        "training images of grades 2 and 3, of which there were none"
+    )
+    one = helps(untrained_grades=(0, 3), purpose="mae")
+    assert one.startswith("training images of grade 3, of which there were none; more training")
+    assert "--target-metric macro_f1" in one
 
 
 @pytest.mark.slow

@@ -290,7 +290,7 @@ def audit(
     manifest : Manifest, path, DataFrame, pair of arrays, or torch dataset
         The samples, as for ``srjt.train``. All of them are audited. Verified grades
         (``verified_grade`` in its table), the true grades of a random sample of the labels, make
-        the noise rate unbiased; the quality of these labels is 1 or 0.
+        the noise rate unbiased if they are 17 or more; the quality of these labels is 1 or 0.
     out : path, optional
         Folder of the audit, for ``srjt review`` and ``srjt.report``. Finished trainings in it are
         not repeated. Without it nothing is written.

@@ -54,6 +54,21 @@ WORDS = {
     },
     "patient": {"patient", "subject", "participant", "person", "case", "pid", "pat", "pt"},
 }
+# what may stand beside "patient" in the name of a column that names patients: not the age, say
+NAMING = {
+    "id",
+    "ids",
+    "no",
+    "nr",
+    "num",
+    "number",
+    "code",
+    "key",
+    "name",
+    "uid",
+    "pseudonym",
+    "hash",
+}
 # words of severity, mildest first: the order in which names of grades are proposed, never one that
 # is assumed
 SCALE = (
@@ -212,7 +227,8 @@ def _folders_below(folder: Path) -> Iterator[Path]:
 
 def _guess_patients(guesses: Guesses, table: Table) -> None:
     for column in _free_columns(guesses, table):
-        if WORDS["patient"] & _words(column):
+        words = _words(column)
+        if WORDS["patient"] & words and words <= WORDS["patient"] | NAMING:
             guesses.guess("patient", column, "a word in its name")
             return
 

@@ -528,7 +528,7 @@ def judge(
         coverage_by=calibrated.options.coverage_by,
         grades_with_ranges=separate,
         untrained_grades=tuple(np.flatnonzero(np.equal(run.facts.data.class_counts, 0)).tolist()),
-        fits_thresholds=run.facts.data.samples.get("validation", FEWEST) >= FEWEST,
+        fits_thresholds=len(run.held_out.get("validation", ())) >= FEWEST,
         uncalibrated=_uncalibrated(calibrated, answers),
         answers=_answer_rows(who, answers, grades),
         aspects=aspects,

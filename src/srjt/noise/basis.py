@@ -157,8 +157,8 @@ class Basis(DictMixin):
                 " make its interval shorter, and move it a little."
             )
         return (
-            f"The interval rests on {sample}; they are too few for a rate, so it is the model's as"
-            " far as the interval allows."
+            f"The interval rests on {sample}; they are too few for a rate, so it is the average of"
+            " their share and the model's guess."
         )
 
 

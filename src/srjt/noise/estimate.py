@@ -203,8 +203,8 @@ def estimate_noise(
         Patients. Labels of one patient whose errors repeat each other count less.
     verified : (N,) array, optional
         True grades of a *random sample* of the labels; −1 or nan where the true grade is not known.
-        The rate is then unbiased whatever the model assumes, and the model makes its interval
-        shorter.
+        With 17 or more the rate is unbiased whatever the model assumes, and the model makes its
+        interval shorter. Of fewer the rate is their share averaged with the model's guess.
     verified_probability : (N,) array of float, optional
         The probability with which each label was drawn for verification; see ``draw_by_doubt``.
         None: all labels were drawn alike.

@@ -254,5 +254,5 @@ def _sides(data: Manifest, split: Split) -> str:
         data.grades[grade] for grade in np.flatnonzero((trained == 0) & (data.class_counts > 0))
     ]
     if missing:
-        what += f"; no image of grade {' or '.join(missing)} is on the train side"
+        what += f"; no sample of grade {' or '.join(missing)} is on the train side"
     return f"{counts} ({what})"

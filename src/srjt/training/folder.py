@@ -374,12 +374,18 @@ def refuse_differences(what: str, before: Mapping[str, Any], now: Mapping[str, A
 
 def _in_words(name: str, was: Any, new: Any) -> str:
     """A difference; a matrix is too long for a sentence."""
-    before, now = (
-        f"{value:.4g}" if isinstance(value, float) else repr(value) for value in (was, new)
-    )
+    before = _value(was)
+    now = _value(new)
+    if before == now:
+        before = repr(was)
+        now = repr(new)
     if len(before) + len(now) > LONG:
         return f"{name} is not the same"
     return f"{name} was {before} and is now {now}"
+
+
+def _value(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else repr(value)
 
 
 class NoiseFile(BaseModel, extra="forbid"):

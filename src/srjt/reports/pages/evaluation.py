@@ -218,11 +218,14 @@ def what_helps(evaluation: Evaluation, missed: Sequence[int], *, ranges: bool) -
     grades already."""
     noun = "samples" if evaluation.features else "images"
     untrained = [place for place in missed if place in evaluation.untrained_grades]
+    parts = []
     if untrained:
         names = " and ".join(evaluation.grades[place] for place in untrained)
-        none = f"training {noun} of grade {names}, of which there were none"
-        return f"{none} (srjt train --split-seed chooses other sides)"
-    parts = [f"more training {noun} of such grades"]
+        grades = "grade" if len(untrained) == 1 else "grades"
+        parts.append(f"training {noun} of {grades} {names}, of which there were none")
+        if len(untrained) == len(missed):
+            return parts[0]
+    parts.append(f"more training {noun} of such grades")
     if not evaluation.features:
         parts.append("a larger network, on a GPU")
     if evaluation.purpose != "macro_f1" and evaluation.fits_thresholds:
