@@ -7,7 +7,8 @@
 validation; smaller samples are parts of the larger ones, by patient. The test side of a fold is
 always the same and is judged by the true grade. A plan is a list of (cases, sizes, folds, seeds,
 epochs, methods). Settings were chosen on folds 0 and 1; ``power`` and the plans below it use folds
-2 to 4 alone. ``lite2`` needs lite2.safetensors in the present folder, and ``features`` needs
+2 to 4 alone. ``lite2`` and ``inception`` need lite2.safetensors and inception.safetensors in the
+present folder (lite0_weights.py and inception_weights.py make them), and ``features`` needs
 ``--features FOLDER`` with what ``recipe_on_features.py make small --stages`` writes: it needs no
 GPU. The runs of one setting share their noise estimate. ``run`` appends a row per training and
 starts none after so many minutes; the same command continues.
@@ -57,7 +58,9 @@ OTHERS = tuple(f"{one}:{OPTIMISER}" for one in ("eae", "corn", "sce", "f-correct
 REAL = ("knee:quasi", "deepdrid:quasi", "acne:doctor", "appareal:vote")
 EVERY = (*REAL, "eyepacs:as_it_is")
 ONE_SIDED = ("knee:one-sided", "deepdrid:one-sided")
-LITE2 = "network=timm:tf_efficientnet_lite2,weights=lite2.safetensors"  # in the present folder
+# other networks, with weights in the present folder
+LITE2 = "network=timm:tf_efficientnet_lite2,weights=lite2.safetensors"
+INCEPTION = "network=timm:inception_v3,weights=inception.safetensors"
 MEDIAN_GRADE = "median grade"
 ON_FEATURES = "srjt on features"  # as with the preset cpu
 FEW = recipe_cases.SIZES[:2]
@@ -79,8 +82,9 @@ def small_batches(*methods: str) -> tuple[str, ...]:
     return tuple(f"{method},batch_size=16" for method in methods)
 
 
-def with_lite2(method: str) -> str:
-    return f"{method},{LITE2}"
+def on_network(network: str) -> tuple[str, ...]:
+    """The three methods that are compared on other networks."""
+    return tuple(f"{method},{network}" for method in (f"{FIT}10", *PEERS[:2]))
 
 
 SMALL_BATCHES = small_batches(f"{FIT}10", *PEERS[:2], SORD)
@@ -196,9 +200,8 @@ PLANS: dict[str, tuple[Plan, ...]] = {
         (EVERY, (100,), HELD, (0,), (40,), (ON_FEATURES,)),
         (EVERY, (1000,), HELD, MORE_SEEDS, (40,), (ON_FEATURES,)),
     ),
-    "lite2": (
-        (REAL, (1000,), HELD, (0,), (40,), tuple(map(with_lite2, (f"{FIT}10", *PEERS[:2])))),
-    ),
+    "lite2": ((REAL, (1000,), HELD, (0,), (40,), on_network(LITE2)),),
+    "inception": ((REAL, (1000,), HELD, (0,), (40,), on_network(INCEPTION)),),
     "seeds": (
         (EVERY, (300,), HELD, MORE_SEEDS, (40,), SMALL_BATCHES[2:3]),
         (EVERY, (1000,), HELD, MORE_SEEDS, (40,), PEERS[1:2]),
