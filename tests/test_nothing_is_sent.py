@@ -78,6 +78,7 @@ time.sleep(1)
 """
 
 
+@pytest.mark.slow
 def test_a_session_of_onnxruntime_leaves_nothing_in_the_home_folder(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     home = tmp_path / "home"

@@ -152,6 +152,7 @@ def test_rows_that_were_left_out_and_shared_patients_are_said(folder: Path) -> N
     assert not {"left_out", "disjoint"} & set(known_facts(folder)[0])
 
 
+@pytest.mark.slow
 def test_an_evaluation_is_external_if_the_run_knows_none_of_its_samples(folder: Path) -> None:
     path = evaluation(folder)
     assert "decision" not in known_facts(folder)[0]  # files are named, not searched for

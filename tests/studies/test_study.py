@@ -41,6 +41,7 @@ class Recorder(StudyWatcher):
         self.events.append(f"{planned.method.name} {status}")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_a_study_returns_its_results_and_repeats_nothing(tmp_path: Path) -> None:
     methods = ["standard", "co-teaching+ours"]

@@ -299,6 +299,7 @@ with StopRequest() as stop:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("saves", [True, False])
 def test_ctrl_c_ends_what_does_not_begin_to_save_its_state(tmp_path: Path, saves: bool) -> None:
     (tmp_path / "script.py").write_text(DEAF)
