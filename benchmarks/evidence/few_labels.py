@@ -485,6 +485,10 @@ def main() -> None:
     shown = commands.add_parser("table")
     shown.add_argument("results", type=Path, nargs="+")
     args = parser.parse_args()
+    if args.command == "run" and "features" in args.plan and args.features is None:
+        parser.error(
+            "the plan features needs --features FOLDER (recipe_on_features.py make --stages)"
+        )
     if args.command == "run":
         run(args)
     else:

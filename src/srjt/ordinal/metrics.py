@@ -250,6 +250,10 @@ class Metric:
     def __call__(self, confusion: ArrayLike) -> float:
         return float(self.function(_counts(confusion)))
 
+    def largest_difference(self, classes: int) -> float:
+        """How far two scores can be apart."""
+        return classes - 1.0 if self.lower_is_better else 1.0 - self.lowest
+
 
 METRICS: dict[str, Metric] = {
     "accuracy": Metric(_accuracy, "Acc.", "accuracy"),
