@@ -55,6 +55,11 @@ BEFORE = "srjt:method_options.grows_with=training,method_options.co_lambda=4"
 PEERS = (f"standard:{OPTIMISER}", f"co-teaching+ours:{OPTIMISER}", f"clean labels:{OPTIMISER}")
 SORD = f"sord:{OPTIMISER}"
 OTHERS = tuple(f"{one}:{OPTIMISER}" for one in ("eae", "corn", "sce", "f-correction"))
+# the other methods with another learning rate than that of the recipe
+LOWER_RATE, HIGHER_RATE = (
+    tuple(method.replace("0.001", rate) for method in (*PEERS[:2], SORD, *OTHERS))
+    for rate in ("0.0003", "0.003")
+)
 REAL = ("knee:quasi", "deepdrid:quasi", "acne:doctor", "appareal:vote")
 EVERY = (*REAL, "eyepacs:as_it_is")
 ONE_SIDED = ("knee:one-sided", "deepdrid:one-sided")
@@ -202,6 +207,21 @@ PLANS: dict[str, tuple[Plan, ...]] = {
     ),
     "lite2": ((REAL, (1000,), HELD, (0,), (40,), on_network(LITE2)),),
     "inception": ((REAL, (1000,), HELD, (0,), (40,), on_network(INCEPTION)),),
+    # all labels, by the defaults for so many images
+    "defaults": (
+        (
+            ("deepdrid:quasi", "acne:doctor"),
+            (ALL,),
+            HELD,
+            (0, *MORE_SEEDS),
+            (40,),
+            (f"{FIT}10,batch_size=32", BEFORE, f"{PEERS[0]},batch_size=32"),
+        ),
+    ),
+    "rates": (
+        (EVERY, (1000,), HELD, (0,), (40,), (*LOWER_RATE, *HIGHER_RATE)),
+        (EVERY, (300,), HELD, (0,), (40,), small_batches(*LOWER_RATE, *HIGHER_RATE)),
+    ),
     "seeds": (
         (EVERY, (300,), HELD, MORE_SEEDS, (40,), SMALL_BATCHES[2:3]),
         (EVERY, (1000,), HELD, MORE_SEEDS, (40,), PEERS[1:2]),
