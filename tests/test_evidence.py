@@ -217,6 +217,71 @@ def page() -> ModuleType:
     return importlib.import_module("page")
 
 
+SETS = ("knee", "deepdrid", "acne", "appareal")
+
+
+def few_trainings(mae: Callable[..., float], **columns: object) -> list[dict[str, object]]:
+    """Rows of few_labels.csv, for every set, fold and seed."""
+    tables = importlib.import_module("few_labels_tables")
+    noise = dict(tables.EVERY_SET)
+    scores = (tables.ONE_NETWORK, *tables.OTHER_RULE)
+    return [
+        {
+            "set": name,
+            "noise": noise[name],
+            "labels": 1000,
+            "epochs": 40,
+            "fold": fold,
+            "seed": seed,
+            tables.MAE: mae(SETS.index(name), fold, seed),
+            tables.MACRO_F1: -mae(SETS.index(name), fold, seed),
+            **dict.fromkeys(scores, 0.5),
+            **columns,
+        }
+        for name in SETS
+        for fold in (2, 3, 4)
+        for seed in (0, 1)
+    ]
+
+
+def test_few_labels_are_compared_over_data_sets(tmp_path: Path) -> None:
+    tables = importlib.import_module("few_labels_tables")
+    sord = f"sord:{tables.OPTIMISER}"
+    other_rate = sord.replace(tables.RATE, "0.003")
+    rows = [
+        *few_trainings(lambda k, fold, seed: fold + seed, method=f"srjt:{tables.FIT}"),
+        # a second seed that counts as much as the first, and differences that differ by set alone
+        *few_trainings(lambda k, fold, seed: fold + seed + 0.1 * k + 0.2 * seed, method=sord),
+        # better than the first rate on the last two sets; with one seed
+        *few_trainings(lambda k, fold, seed: fold + 0.15, method=other_rate)[::2],
+        # another network, other folds, other lengths and a missing fold are left out
+        *few_trainings(lambda *_: 9.0, method=f"{sord},network=timm:inception_v3"),
+        *few_trainings(lambda *_: 9.0, method=sord, fold=0),
+        *few_trainings(lambda *_: 9.0, method=sord, epochs=20),
+    ]
+    for method, shift in ((f"srjt:{tables.FIT}", 0.0), (sord, 1.0)):
+        # a second case of the first set, with one seed: it counts as much as the first
+        knee = few_trainings(lambda k, fold, seed, shift=shift: shift, method=method)[:6:2]
+        rows += [{**row, "noise": "one-sided"} for row in knee]
+        # a seed without all folds does not count
+        rows += few_trainings(lambda *_, shift=shift: 9 * shift, method=method, seed=2, fold=2)[-1:]
+    pd.DataFrame(rows).to_csv(tmp_path / "few_labels.csv", index=False)
+    table = tables.few_labels_differences(tmp_path).splitlines()
+    (row,) = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table[2:]]
+    by_set = -0.1 * np.arange(4) - 0.1
+    by_set[0] = (by_set[0] - 1.0) / 2
+    expected = stats.ttest_1samp(by_set, 0.0)
+    low, high = expected.confidence_interval()
+    corrected = 2 * expected.pvalue  # two equal p-values
+    mae = f"{by_set.mean():+.3f} ({low:+.3f} to {high:+.3f}), {corrected:.3f}"
+    macro_f1 = f"{-by_set.mean():+.3f} ({-high:+.3f} to {-low:+.3f}), {corrected:.3f}"
+    assert row[:4] == ["1,000", "`sord`", "4", mae.replace("-", "−")]
+    assert row[-1] == macro_f1.replace("-", "−")
+    best = tables.best_rate(tables.trainings(tmp_path), "`sord`")
+    assert best is not None
+    assert best.loc[list(SETS)].to_numpy() == pytest.approx([0.0, -0.1, -0.15, -0.15])
+
+
 def test_tables_are_filled_in_place_and_unknown_names_are_errors(page: ModuleType) -> None:
     text = "before\n<!-- table: ramp -->\nold\n<!-- end of table -->\nafter <!-- end of table -->"
     assert page.filled(text, {"ramp": "| new |\n"}) == text.replace("old", "| new |")

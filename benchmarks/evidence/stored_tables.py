@@ -11,6 +11,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import paper_claims
+from few_labels_tables import (
+    few_labels,
+    few_labels_defaults,
+    few_labels_differences,
+    few_labels_networks,
+    few_labels_others,
+    few_labels_purpose,
+)
 from recipe_tables import (
     MACRO_F1,
     MAE,
@@ -19,11 +27,6 @@ from recipe_tables import (
     TEST_TO_TRAIN,
     TESTED_CASES,
     feature_runs,
-    few_labels,
-    few_labels_differences,
-    few_labels_lite2,
-    few_labels_others,
-    few_labels_purpose,
     image_runs,
     pipes,
     recipe_differences,
@@ -571,8 +574,9 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "recipe-differences": recipe_differences,
     "recipe-differences-all": recipe_differences_all,
     "few-labels": few_labels,
+    "few-labels-defaults": few_labels_defaults,
     "few-labels-differences": few_labels_differences,
-    "few-labels-lite2": few_labels_lite2,
+    "few-labels-networks": few_labels_networks,
     "few-labels-others": few_labels_others,
     "few-labels-purpose": few_labels_purpose,
     "recipe-rates": recipe_rates,

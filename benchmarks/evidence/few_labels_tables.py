@@ -1,0 +1,227 @@
+"""``srjt`` against other methods with few labels: what ``few_labels.py`` has measured on the folds
+that chose nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+from recipe_tables import MACRO_F1, MAE, ONE_NETWORK, pipes, unseen
+from scipy import stats
+
+from srjt.ordinal.intervals import holm
+
+RATE = "0.001"  # of the recipe
+OPTIMISER = f"optimizer=adamw,schedule=cosine,warmup_epochs=1,learning_rate={RATE}"
+FIT = "method_options.grows_with=fit,method_options.co_lambda=10"
+TRAINING = "method_options.grows_with=training,method_options.co_lambda=4"
+OURS = "`srjt`"
+PLAIN = "`standard`"
+BEFORE = "`srjt` before: λ = 4, grows with the epochs, batches of 64"
+MEDIAN_GRADE = "no network: the median of the labels"
+# method in the file: name on the page
+METHODS = {
+    f"srjt:{FIT}": OURS,
+    f"srjt, 100 verified:{FIT}": "`srjt`, 100 verified grades",
+    f"srjt:{TRAINING}": BEFORE,
+    f"co-teaching+ours:{OPTIMISER}": "`co-teaching+ours`, told the rate",
+    f"sord:{OPTIMISER}": "`sord`",
+    f"standard:{OPTIMISER}": PLAIN,
+    f"clean labels:{OPTIMISER}": "`standard`, all true grades",
+    "srjt on features": "`srjt` on frozen features, no GPU",
+    "median grade": MEDIAN_GRADE,
+}
+OTHERS = {
+    f"eae:{OPTIMISER}": "`eae`",
+    f"corn:{OPTIMISER}": "`corn`",
+    f"sce:{OPTIMISER}": "`sce`",
+    f"f-correction:{OPTIMISER}": "`f-correction`, told the matrix",
+}
+LITE0 = "tf_efficientnet_lite0"
+OTHER_NETWORKS = {
+    "tf_efficientnet_lite2": "EfficientNet-Lite2",
+    "inception_v3": "Inception-v3",
+}
+CASES = {
+    ("knee", "quasi"): "knee X-rays, quasi 0.4",
+    ("knee", "one-sided"): "one-sided",
+    ("deepdrid", "quasi"): "DeepDRiD, quasi 0.4",
+    ("deepdrid", "one-sided"): "one-sided",
+    ("acne", "doctor"): "ACNE04, one doctor",
+    ("appareal", "vote"): "APPA-REAL, one vote",
+    ("eyepacs", "as_it_is"): "EyePACS as it is",
+}
+EVERY_SET = [case for case in CASES if case[1] != "one-sided"]
+LENGTHS = {100: 40, 300: 40, 1000: 40, 0: 20}  # labels (0: all): epochs
+SMALL = ",batch_size=16"  # with fewer than 1,000 labels, for all methods but the former recipe
+# with all labels: the defaults for fewer than 3,000 images
+DEFAULT_EPOCHS, DEFAULT_BATCH = 40, ",batch_size=32"
+ALL_FOLDS = 3
+FEWEST_SETS = 3  # with all folds, for a row
+OTHER_RULE = [f"{name} for_macro_f1 ensemble" for name in ("mae", "macro_f1")]
+KEYS = ["labels", "name", "network", "learning_rate", "set", "noise", "seed"]
+
+
+def trainings(folder: Path) -> pd.DataFrame:
+    """The trainings of the tables by every network and learning rate, without those of a case and
+    seed that lack a fold. Columns: those of KEYS, fold, and the scores."""
+    runs = unseen(pd.read_csv(folder / "few_labels.csv"))
+    runs = runs[runs["epochs"] == runs["labels"].map(LENGTHS)]
+    former = runs["method"].str.startswith(f"srjt:{TRAINING}")
+    without = runs["method"].isin(["median grade", "srjt on features"])  # without batches
+    small = runs["labels"].between(1, 999) & ~former & ~without
+    runs = runs[runs["method"].str.endswith(SMALL) == small]
+    return _named(runs, batch=SMALL)
+
+
+def _named(runs: pd.DataFrame, *, batch: str) -> pd.DataFrame:
+    """With the columns of KEYS in place of the method's settings. batch: an ending to leave out."""
+    method = runs["method"].str.removesuffix(batch)
+    network = method.str.extract(r",network=timm:(\w+)")[0]
+    rate = method.str.extract(r"learning_rate=([\d.]+)")[0]
+    method = method.str.replace(r",network=.*", "", regex=True)
+    method = method.str.replace(r"learning_rate=[\d.]+", f"learning_rate={RATE}", regex=True)
+    named = runs.assign(
+        name=method.map(METHODS | OTHERS),
+        network=network.fillna(LITE0),
+        learning_rate=rate.fillna(RATE),
+    )
+    folds = named.groupby(KEYS)["fold"].transform("nunique")
+    scores = [MAE, ONE_NETWORK, MACRO_F1, *OTHER_RULE]
+    return named[folds == ALL_FOLDS][[*KEYS, "fold", *scores]]
+
+
+def compared(folder: Path, network: str = LITE0) -> pd.DataFrame:
+    """The trainings with one network and the recipe's learning rate."""
+    runs = trainings(folder)
+    return runs[(runs["network"] == network) & (runs["learning_rate"] == RATE)]
+
+
+def few_labels(folder: Path) -> str:
+    """MAE above macro-F1 by number of labels. The median where ``srjt`` has been trained."""
+    runs = compared(folder)
+    keys = ["labels", "set", "noise"]
+    cases = pd.MultiIndex.from_frame(runs[keys])
+    trained = cases.isin(cases[runs["name"] == OURS])
+    runs = runs[trained | (runs["name"] != MEDIAN_GRADE)]
+    return _by_size(runs, list(METHODS.values()), list(CASES))
+
+
+def few_labels_others(folder: Path) -> str:
+    """The methods that the first table leaves out."""
+    return _by_size(compared(folder), list(OTHERS.values()), EVERY_SET)
+
+
+def few_labels_networks(folder: Path) -> str:
+    """Other networks."""
+    rows = []
+    for network, label in OTHER_NETWORKS.items():
+        runs = compared(folder, network)
+        cases = [case for case in EVERY_SET if case[0] in set(runs["set"])]
+        for name in METHODS.values():
+            own = runs[runs["name"] == name]
+            if own.empty:
+                continue
+            rows.append([label, name, *_cells(own, cases)])
+    return pipes(["network", "method", *(CASES[case] for case in cases)], rows)
+
+
+def few_labels_defaults(folder: Path) -> str:
+    """All labels of the two sets with fewer than 3,000 images, as long as srjt trains without
+    options."""
+    runs = unseen(pd.read_csv(folder / "few_labels.csv"))
+    runs = runs[(runs["labels"] == 0) & (runs["epochs"] == DEFAULT_EPOCHS)]
+    runs = _named(runs, batch=DEFAULT_BATCH)
+    cases = [case for case in EVERY_SET if case[0] in ("deepdrid", "acne")]
+    rows = [[name, *_cells(runs[runs["name"] == name], cases)] for name in (OURS, BEFORE, PLAIN)]
+    return pipes(["method", *(CASES[case] for case in cases)], rows)
+
+
+def _by_size(runs: pd.DataFrame, names: Sequence[str], cases: Sequence[tuple[str, str]]) -> str:
+    """A row for each size and method."""
+    rows = []
+    for labels in LENGTHS:
+        for name in names:
+            own = runs[(runs["labels"] == labels) & (runs["name"] == name)]
+            if own["set"].nunique() >= FEWEST_SETS:
+                rows.append([_size(labels), name, *_cells(own, cases)])
+    return pipes(["labels", "method", *(CASES[case] for case in cases)], rows)
+
+
+def _size(labels: int) -> str:
+    return f"{labels:,}" if labels else "all"
+
+
+def _cells(runs: pd.DataFrame, cases: Sequence[tuple[str, str]]) -> list[str]:
+    """Of one method: means over folds and seeds, MAE above macro-F1."""
+    cells = []
+    for name, noise in cases:
+        own = runs[(runs["set"] == name) & (runs["noise"] == noise)]
+        cells.append(f"{own[MAE].mean():.3f}<br>{own[MACRO_F1].mean():.3f}" if len(own) else "–")
+    return cells
+
+
+def few_labels_purpose(folder: Path) -> str:
+    """What the target metric changes: means over the five data sets."""
+    runs = compared(folder).dropna(subset=OTHER_RULE)
+    runs = runs[runs["noise"] != "one-sided"]
+    rows = []
+    for labels in LENGTHS:
+        for name in (OURS, PLAIN):
+            own = runs[(runs["labels"] == labels) & (runs["name"] == name)]
+            means = own.groupby("set")[[MAE, *OTHER_RULE[:1], MACRO_F1, *OTHER_RULE[1:]]].mean()
+            assert len(means) == len(EVERY_SET)
+            rows.append([_size(labels), name, *(f"{mean:.3f}" for mean in means.mean())])
+    columns = ["MAE", "… with `macro_f1`", "macro-F1", "… with `macro_f1`"]
+    return pipes(["labels", "method", *columns], rows)
+
+
+def few_labels_differences(folder: Path) -> str:
+    """``srjt`` minus each other. The data sets are the units of the test: a set's number is the mean
+    over its cases, of each the mean over the folds and seeds that both methods have."""
+    runs, every_rate = compared(folder), trainings(folder)
+    columns = {MAE: "MAE", ONE_NETWORK: "MAE, one network each", MACRO_F1: "macro-F1"}
+    rows, p_values = [], []
+    for labels in LENGTHS:
+        sized = runs[runs["labels"] == labels]
+        sized = sized.set_index(["name", "set", "noise", "seed", "fold"])[list(columns)]
+        for other in [*list(METHODS.values())[1:], *OTHERS.values()]:
+            if other == MEDIAN_GRADE or other not in sized.index.get_level_values("name"):
+                continue
+            pairs = (sized.loc[OURS] - sized.loc[other]).dropna()
+            by_set = pairs.groupby(["set", "noise"]).mean().groupby("set").mean()
+            if len(by_set) < FEWEST_SETS:
+                continue
+            p_values += [stats.ttest_1samp(by_set[name], 0.0).pvalue for name in (MAE, MACRO_F1)]
+            found = [_difference(by_set[name]) for name in columns]
+            best = best_rate(every_rate[every_rate["labels"] == labels], other)
+            found.insert(1, "–" if best is None else _difference(best))
+            rows.append([_size(labels), other, str(len(by_set)), *found])
+    corrected = iter(holm(p_values))
+    for row in rows:
+        row[3] += f", {next(corrected):.3f}"
+        row[-1] += f", {next(corrected):.3f}"
+    names = ["MAE, p", "MAE, its best rate", columns[ONE_NETWORK], "macro-F1, p"]
+    return pipes(["labels", "`srjt` minus …", "data sets", *names], rows)
+
+
+def best_rate(runs: pd.DataFrame, other: str) -> pd.Series[float] | None:
+    """By set, the MAE of ``srjt`` minus that of another method at the best of its learning rates
+    for this set, chosen by the same MAE; None where it has one rate. Of the seeds and folds that
+    have all rates."""
+    runs = runs[(runs["network"] == LITE0) & (runs["noise"] != "one-sided")]
+    keys = ["set", "seed", "fold"]
+    rates = runs[runs["name"] == other].pivot(index=keys, columns="learning_rate", values=MAE)
+    rates = rates.dropna()
+    if len(rates.columns) < 2 or rates.empty:
+        return None
+    ours = runs[runs["name"] == OURS].set_index(keys)[MAE].loc[rates.index]
+    return ours.groupby("set").mean() - rates.groupby("set").mean().min(axis=1)
+
+
+def _difference(by_set: pd.Series[float]) -> str:
+    """The mean with its 95 % interval."""
+    interval = stats.ttest_1samp(by_set, 0.0).confidence_interval()
+    text = f"{by_set.mean():+.3f} ({interval.low:+.3f} to {interval.high:+.3f})"
+    return text.replace("-", "−")
