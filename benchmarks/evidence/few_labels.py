@@ -218,6 +218,10 @@ PLANS: dict[str, tuple[Plan, ...]] = {
             (f"{FIT}10,batch_size=32", BEFORE, f"{PEERS[0]},batch_size=32"),
         ),
     ),
+    "own-rates": (
+        (REAL, (300,), SEARCHED, (0,), (40,), (f"{FIT}10,learning_rate=0.003,batch_size=16",)),
+        (REAL, (1000,), SEARCHED, (0,), (40,), (f"{FIT}10,learning_rate=0.003",)),
+    ),
     "rates": (
         (EVERY, (1000,), HELD, (0,), (40,), (*LOWER_RATE, *HIGHER_RATE)),
         (EVERY, (300,), HELD, (0,), (40,), small_batches(*LOWER_RATE, *HIGHER_RATE)),
