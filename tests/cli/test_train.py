@@ -375,6 +375,18 @@ def test_it_prints_the_plan_and_writes_nothing(labels: Path, tmp_path: Path) -> 
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(("rate", "estimated"), [("auto", True), ("0.2", False)])
+def test_the_time_of_the_noise_estimate_is_said(
+    labels: Path, tmp_path: Path, rate: str, estimated: bool
+) -> None:
+    small = ["--network", "tiny", "--image-size", "32", "--crop", "28", "--epochs", "3"]
+    plan = ["--fold", "0", "--noise-rate", rate, "--method", "srjt", "--dry-run", *small]
+    command = ["train", str(labels), "--out", str(tmp_path / "run"), *plan]
+    result = CliRunner().invoke(app, command, env={"COLUMNS": "400"})
+    assert ("s before that, to estimate the noise rate." in result.stdout) == estimated
+    assert "not included" not in result.stdout
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("features", [False, True])
 def test_the_time_is_measured_without_a_trace(features: bool) -> None:

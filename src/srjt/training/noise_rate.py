@@ -12,13 +12,16 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from srjt import methods, networks, noise
 from srjt.data.manifest import LeakageWarning, Manifest
+from srjt.data.splits import Split
 from srjt.errors import Message, Option, SrjtError, unknown_name, warn
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.matrices import Floats, Ints, noise_from_posterior
@@ -300,6 +303,16 @@ def warm_up(config: TrainConfig, *, samples: int) -> ResolvedConfig:
         balance=0.0,  # the estimate compares predictions with the frequency of the given labels
     )
     return resolved(settings)
+
+
+def warm_up_seconds(
+    data: Manifest, split: Split, *, config: ResolvedConfig, device: torch.device
+) -> float:
+    """About how long the trainings of the estimate take together, as ``training_seconds``."""
+    learnt = len(split.train) * (WARM_UP_FOLDS - 1) // WARM_UP_FOLDS
+    fold = replace(train_on(split.train[:learnt]), test=split.train[learnt:])
+    short = warm_up(config, samples=len(data))
+    return WARM_UP_FOLDS * one_run.training_seconds(data, fold, config=short, device=device)
 
 
 def describe(estimate: NoiseEstimate, *, used: float | None) -> list[str]:

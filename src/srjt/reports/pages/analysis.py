@@ -105,8 +105,8 @@ def what_would_help(f: AnalysisFacts) -> Iterator[str]:
         )
     if f.verify:
         yield (
-            "Verified labels: how many labels are wrong is not determined by the labels alone, and a"
-            " model that also learns from verified ones is usually better. srjt review --sample"
+            "Verified labels: how many labels are wrong is not determined by the labels alone, and"
+            " a model that also learns from verified ones is usually better. srjt review --sample"
             " draws those to verify."
         )
     if f.no_patients:
