@@ -9,7 +9,7 @@ import json
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -30,6 +30,7 @@ from srjt.progress import ProgressOption, progress_bar
 from srjt.settings import from_names
 from srjt.training.devices import amp_dtype
 from srjt.training.held_out import HeldOut
+from srjt.training.image_identity import same_samples
 from srjt.training.trained import Trained
 
 # A run takes images, or rows of features: the other kind gets one sentence that says how to make
@@ -189,8 +190,9 @@ def predict(
         variation distance from 0 to 1; with ``coverage`` also ``grade_low`` and ``grade_high``.
         With ``per``: one row per patient, with the number of ``images`` and the ``highest_image``,
         that with the highest grade (of several, with the highest expected grade). ``attrs["how"]``
-        says how the answers came about; further entries belong to the options that were given, such
-        as ``attrs["threshold"]`` of the referral, None without it.
+        says how the answers came about, and ``attrs["seen_in_training"]`` how many of the samples
+        the run learnt from (of files, those with the same name); further entries belong to the
+        options that were given, such as ``attrs["threshold"]`` of the referral, None without it.
 
     Examples
     --------
@@ -228,6 +230,7 @@ def predict(
         "how": how_answered(calibrated),
         # (image, row or file, reason)
         "skipped": [*((one.where, one.detail) for one in problems), *store.skipped],
+        "seen_in_training": _seen_in_training(run, store.manifest),
     }
     for aspect in registered_aspects():
         table.attrs.update(aspect.absent)
@@ -270,6 +273,17 @@ def usable_samples(
     )
     usable = drop_unusable(samples, on_bad_image=on_bad_image, listed_in=listed_in)
     return usable, list(samples.report.problems)
+
+
+def _seen_in_training(run: Trained, samples: Manifest) -> int:
+    """How many of the samples the run learnt from. Of files, only those with the name of a training
+    image are read again: to hash all would take as long as to predict their grades."""
+    known = samples
+    if samples.arrays is None:
+        learnt = {PurePath(name).name for name in run.training_ids}
+        named = [row for row, path in enumerate(samples.paths) if path.name in learnt]
+        known = samples.select(np.array(named, np.int64))
+    return len(same_samples(known, ids=run.training_ids, hashes=run.hashes)) if len(known) else 0
 
 
 def _check_columns(samples: pd.DataFrame, per: Sequence[str], keep: Sequence[str]) -> None:

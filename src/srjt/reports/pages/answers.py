@@ -79,6 +79,8 @@ class PredictionFacts:
     missed: Missed
     outside: str  # grades of training labels that no range contains
     each_grade: bool  # whether ranges that hold for each grade would tell something of them
+    samples: int  # images or rows; answers may be of patients
+    seen: int  # samples that the run learnt from
 
 
 def verdict_of(f: PredictionFacts) -> tuple[str, str]:
@@ -92,7 +94,12 @@ def verdict_of(f: PredictionFacts) -> tuple[str, str]:
 
 
 def warnings_of(f: PredictionFacts) -> Iterator[str]:
-    """Grades that these answers leave out."""
+    """What makes these answers look better than they are, and grades that they leave out."""
+    if f.seen:
+        yield (
+            f"The run was trained on {f.seen:,} of these {f.samples:,} samples: its answers for new"
+            " ones are usually worse."
+        )
     if f.missed.missed:
         never = f.missed
         yield (
@@ -155,6 +162,8 @@ def prediction_facts(
         metric=metric,
         outside=named_grades(run.grades, outside),
         each_grade=bool(outside) and _have_ranges(predictions, outside),
+        samples=images,
+        seen=predictions.attrs["seen_in_training"],
         missed=_never_predicted(
             counts, expected, ranges=predictions.answering.coverage is not None
         ),
