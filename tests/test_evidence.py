@@ -218,68 +218,105 @@ def page() -> ModuleType:
 
 
 SETS = ("knee", "deepdrid", "acne", "appareal")
+Score = Callable[[int, int, int], float]
 
 
-def few_trainings(mae: Callable[..., float], **columns: object) -> list[dict[str, object]]:
-    """Rows of few_labels.csv, for every set, fold and seed."""
+def few_trainings(mae: Score, macro_f1: Score | None = None, **columns: object) -> list[dict]:
+    """Rows of few_labels.csv for every set, fold and seed; scores are functions of these."""
     tables = importlib.import_module("few_labels_tables")
     noise = dict(tables.EVERY_SET)
-    scores = (tables.ONE_NETWORK, *tables.OTHER_RULE)
-    return [
-        {
-            "set": name,
-            "noise": noise[name],
-            "labels": 1000,
-            "epochs": 40,
-            "fold": fold,
-            "seed": seed,
-            tables.MAE: mae(SETS.index(name), fold, seed),
-            tables.MACRO_F1: -mae(SETS.index(name), fold, seed),
-            **dict.fromkeys(scores, 0.5),
-            **columns,
-        }
-        for name in SETS
-        for fold in (2, 3, 4)
-        for seed in (0, 1)
-    ]
+    macro_f1 = macro_f1 or (lambda k, fold, seed: 0.5)
+    rows = []
+    for k, name in enumerate(SETS):
+        for fold in (2, 3, 4):
+            for seed in (0, 1):
+                scores = {
+                    tables.MAE: mae(k, fold, seed),
+                    tables.ONE_NETWORK: 2 * mae(k, fold, seed),
+                    tables.MACRO_F1: macro_f1(k, fold, seed),
+                    **dict.fromkeys(tables.OTHER_RULE, 0.5),
+                }
+                facts = {"labels": 1000, "epochs": 40, "fold": fold, "seed": seed}
+                rows.append({"set": name, "noise": noise[name], **facts, **scores, **columns})
+    return rows
 
 
 def test_few_labels_are_compared_over_data_sets(tmp_path: Path) -> None:
     tables = importlib.import_module("few_labels_tables")
-    sord = f"sord:{tables.OPTIMISER}"
+    srjt, small = f"srjt:{tables.FIT}", {"labels": 300}
+    sord, eae = (f"{name}:{tables.OPTIMISER}" for name in ("sord", "eae"))
     other_rate = sord.replace(tables.RATE, "0.003")
     rows = [
-        *few_trainings(lambda k, fold, seed: fold + seed, method=f"srjt:{tables.FIT}"),
-        # a second seed that counts as much as the first, and differences that differ by set alone
-        *few_trainings(lambda k, fold, seed: fold + seed + 0.1 * k + 0.2 * seed, method=sord),
-        # better than the first rate on the last two sets; with one seed
-        *few_trainings(lambda k, fold, seed: fold + 0.15, method=other_rate)[::2],
-        # another network, other folds, other lengths and a missing fold are left out
+        *few_trainings(lambda k, fold, seed: fold + seed, method=srjt),
+        # differences that differ by set, and with the seed; macro-F1 has other ones
+        *few_trainings(
+            lambda k, fold, seed: fold + seed + 0.1 * k + 0.2 * seed,
+            lambda k, fold, seed: 0.5 - 0.01 * k**2,
+            method=sord,
+        ),
+        # with one seed; on the last set better than the first rate, by folds that differ
+        *few_trainings(lambda k, fold, seed: fold + 0.1 + 0.2 * (fold - 3), method=other_rate)[::2],
+        *few_trainings(
+            lambda k, fold, seed: fold + seed + 1 + 0.5 * k,
+            lambda k, *_: 0.5 + 0.01 * (k % 2),
+            method=eae,
+        ),
+        # few labels have their own batches; what has others is left out
+        *few_trainings(lambda k, *_: 1.0, method=f"{srjt},batch_size=16", **small),
+        *few_trainings(
+            lambda k, *_: 1.5 + k,
+            lambda k, *_: 0.4 + 0.02 * (k == 3),
+            method=f"{sord},batch_size=16",
+            **small,
+        ),
+        *few_trainings(lambda *_: 9.0, method=sord, **small),
+        # another network, other folds and other lengths, too
         *few_trainings(lambda *_: 9.0, method=f"{sord},network=timm:inception_v3"),
         *few_trainings(lambda *_: 9.0, method=sord, fold=0),
         *few_trainings(lambda *_: 9.0, method=sord, epochs=20),
     ]
-    for method, shift in ((f"srjt:{tables.FIT}", 0.0), (sord, 1.0)):
+    for method, shift in ((srjt, 0.0), (sord, 1.0)):
         # a second case of the first set, with one seed: it counts as much as the first
         knee = few_trainings(lambda k, fold, seed, shift=shift: shift, method=method)[:6:2]
         rows += [{**row, "noise": "one-sided"} for row in knee]
         # a seed without all folds does not count
         rows += few_trainings(lambda *_, shift=shift: 9 * shift, method=method, seed=2, fold=2)[-1:]
     pd.DataFrame(rows).to_csv(tmp_path / "few_labels.csv", index=False)
-    table = tables.few_labels_differences(tmp_path).splitlines()
-    (row,) = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table[2:]]
-    by_set = -0.1 * np.arange(4) - 0.1
-    by_set[0] = (by_set[0] - 1.0) / 2
-    expected = stats.ttest_1samp(by_set, 0.0)
-    low, high = expected.confidence_interval()
-    corrected = 2 * expected.pvalue  # two equal p-values
-    mae = f"{by_set.mean():+.3f} ({low:+.3f} to {high:+.3f}), {corrected:.3f}"
-    macro_f1 = f"{-by_set.mean():+.3f} ({-high:+.3f} to {-low:+.3f}), {corrected:.3f}"
-    assert row[:4] == ["1,000", "`sord`", "4", mae.replace("-", "−")]
-    assert row[-1] == macro_f1.replace("-", "−")
-    best = tables.best_rate(tables.trainings(tmp_path), "`sord`")
+
+    k = np.arange(4)
+    mae = {"sord": -0.1 * k - 0.1, "eae": -1.0 - 0.5 * k, "300": -0.5 - k}
+    mae["sord"][0] = (mae["sord"][0] - 1.0) / 2
+    macro_f1 = 0.01 * k**2
+    macro_f1[0] /= 2
+    all_tested = (*mae.values(), macro_f1, -0.01 * (k % 2), 0.1 - 0.02 * (k == 3))
+    p_values = sorted(float(stats.ttest_1samp(values, 0.0).pvalue) for values in all_tested)
+    table = tables.few_labels_differences(tmp_path).splitlines()[2:]
+    found = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table]
+    assert [row[:3] for row in found] == [
+        ["300", "`sord`", "4"],
+        ["1,000", "`sord`", "4"],
+        ["1,000", "`eae`", "4"],
+    ]
+    by_method = dict(zip(("300", "sord", "eae"), found, strict=True))
+    for name, values in mae.items():
+        row = by_method[name]
+        assert row[3].startswith(f"{mean_and_interval(values)}, ")
+        assert row[5] == mean_and_interval(2 * values)
+    best = tables.best_rate(tables.trainings(tmp_path).query("labels == 1000"), "`sord`")
     assert best is not None
-    assert best.loc[list(SETS)].to_numpy() == pytest.approx([0.0, -0.1, -0.15, -0.15])
+    assert best.loc[list(SETS)].to_numpy() == pytest.approx([0.0, -0.1, -0.1, -0.1])
+    assert by_method["sord"][4] == mean_and_interval(best.to_numpy())
+    assert by_method["eae"][4] == by_method["300"][4] == "–"
+    assert by_method["sord"][6].startswith(f"{mean_and_interval(macro_f1)}, ")
+    # Holm's correction is over every MAE and macro-F1 of the table
+    adjusted = sorted(float(row[place].rpartition(", ")[2]) for row in found for place in (3, 6))
+    assert adjusted[:2] == pytest.approx([6 * p_values[0], 5 * p_values[1]], abs=5e-4)
+    assert len(set(adjusted[:3])) == 3
+
+
+def mean_and_interval(by_set: np.ndarray) -> str:
+    low, high = stats.ttest_1samp(by_set, 0.0).confidence_interval()
+    return f"{by_set.mean():+.3f} ({low:+.3f} to {high:+.3f})".replace("-", "−")
 
 
 def test_tables_are_filled_in_place_and_unknown_names_are_errors(page: ModuleType) -> None:

@@ -207,8 +207,8 @@ PLANS: dict[str, tuple[Plan, ...]] = {
     ),
     "lite2": ((REAL, (1000,), HELD, (0,), (40,), on_network(LITE2)),),
     "inception": ((REAL, (1000,), HELD, (0,), (40,), on_network(INCEPTION)),),
-    # all labels, by the defaults for so many images
-    "defaults": (
+    # all labels of the two smallest sets
+    "longer": (
         (
             ("deepdrid:quasi", "acne:doctor"),
             (ALL,),

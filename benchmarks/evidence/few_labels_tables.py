@@ -54,9 +54,8 @@ CASES = {
 }
 EVERY_SET = [case for case in CASES if case[1] != "one-sided"]
 LENGTHS = {100: 40, 300: 40, 1000: 40, 0: 20}  # labels (0: all): epochs
-SMALL = ",batch_size=16"  # with fewer than 1,000 labels
-# with all labels: the defaults for fewer than 3,000 images
-DEFAULT_EPOCHS, DEFAULT_BATCH = 40, ",batch_size=32"
+SMALL = ",batch_size=16"  # with fewer than 1,000 labels, for all methods but the former recipe
+LONGER, LONGER_BATCH = 40, ",batch_size=32"  # with all labels of the two smallest sets
 ALL_FOLDS = 3
 FEWEST_SETS = 3  # with all folds, for a row
 OTHER_RULE = [f"{name} for_macro_f1 ensemble" for name in ("mae", "macro_f1")]
@@ -69,9 +68,8 @@ def trainings(folder: Path) -> pd.DataFrame:
     runs = unseen(pd.read_csv(folder / "few_labels.csv"))
     runs = runs[runs["epochs"] == runs["labels"].map(LENGTHS)]
     former = runs["method"].str.startswith(f"srjt:{TRAINING}")
-    runs = runs[~former | (runs["labels"] == 0)]  # complete with all labels only
     without = runs["method"].isin(["median grade", "srjt on features"])  # without batches
-    small = runs["labels"].between(1, 999) & ~without
+    small = runs["labels"].between(1, 999) & ~former & ~without
     runs = runs[runs["method"].str.endswith(SMALL) == small]
     return _named(runs, batch=SMALL)
 
@@ -102,7 +100,7 @@ def compared(folder: Path, network: str = LITE0) -> pd.DataFrame:
 def few_labels(folder: Path) -> str:
     """MAE above macro-F1 by number of labels. The median where ``srjt`` has been trained."""
     runs = compared(folder)
-    keys = ["labels", "set", "noise"]
+    keys = ["labels", "set", "noise", "seed"]
     cases = pd.MultiIndex.from_frame(runs[keys])
     trained = cases.isin(cases[runs["name"] == OURS])
     runs = runs[trained | (runs["name"] != MEDIAN_GRADE)]
@@ -128,12 +126,11 @@ def few_labels_networks(folder: Path) -> str:
     return pipes(["network", "method", *(CASES[case] for case in cases)], rows)
 
 
-def few_labels_defaults(folder: Path) -> str:
-    """All labels of the two sets with fewer than 3,000 images, as long as srjt trains without
-    options."""
+def few_labels_longer(folder: Path) -> str:
+    """All labels of the two smallest sets, in longer trainings."""
     runs = unseen(pd.read_csv(folder / "few_labels.csv"))
-    runs = runs[(runs["labels"] == 0) & (runs["epochs"] == DEFAULT_EPOCHS)]
-    runs = _named(runs, batch=DEFAULT_BATCH)
+    runs = runs[(runs["labels"] == 0) & (runs["epochs"] == LONGER)]
+    runs = _named(runs, batch=LONGER_BATCH)
     cases = [case for case in EVERY_SET if case[0] in ("deepdrid", "acne")]
     rows = [[name, *_cells(runs[runs["name"] == name], cases)] for name in (OURS, BEFORE, PLAIN)]
     return pipes(["method", *(CASES[case] for case in cases)], rows)
@@ -180,7 +177,9 @@ def few_labels_purpose(folder: Path) -> str:
 
 def few_labels_differences(folder: Path) -> str:
     """``srjt`` minus each other. The data sets are the units of the test: a set's number is the mean
-    over its cases, of each the mean over the folds and seeds that both methods have."""
+    over its cases, of each the mean over the folds and seeds that both methods have. With all
+    labels, other methods have been trained with the recipe's learning rate alone, and are left
+    out."""
     runs, every_rate = compared(folder), trainings(folder)
     columns = {MAE: "MAE", ONE_NETWORK: "MAE, one network each", MACRO_F1: "macro-F1"}
     rows, p_values = [], []
@@ -188,7 +187,9 @@ def few_labels_differences(folder: Path) -> str:
         sized = runs[runs["labels"] == labels]
         sized = sized.set_index(["name", "set", "noise", "seed", "fold"])[list(columns)]
         for other in [*list(METHODS.values())[1:], *OTHERS.values()]:
-            if other == MEDIAN_GRADE or other not in sized.index.get_level_values("name"):
+            if other == MEDIAN_GRADE or (labels == 0 and other != BEFORE):
+                continue
+            if other not in sized.index.get_level_values("name"):
                 continue
             pairs = (sized.loc[OURS] - sized.loc[other]).dropna()
             by_set = pairs.groupby(["set", "noise"]).mean().groupby("set").mean()

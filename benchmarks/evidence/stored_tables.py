@@ -13,8 +13,8 @@ import pandas as pd
 import paper_claims
 from few_labels_tables import (
     few_labels,
-    few_labels_defaults,
     few_labels_differences,
+    few_labels_longer,
     few_labels_networks,
     few_labels_others,
     few_labels_purpose,
@@ -574,7 +574,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "recipe-differences": recipe_differences,
     "recipe-differences-all": recipe_differences_all,
     "few-labels": few_labels,
-    "few-labels-defaults": few_labels_defaults,
+    "few-labels-longer": few_labels_longer,
     "few-labels-differences": few_labels_differences,
     "few-labels-networks": few_labels_networks,
     "few-labels-others": few_labels_others,

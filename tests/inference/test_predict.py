@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 import srjt
@@ -26,6 +27,7 @@ from srjt.inference.predict import predict
 from srjt.json_values import json_values
 from srjt.ordinal.decisions import decision_confidence
 from srjt.ordinal.decoding import GradeRule
+from srjt.reports.pages.answers import predictions_page
 from srjt.training.batches import evaluation_batch_size
 from srjt.training.checkpoint import read_metrics
 from srjt.training.crossfit import features
@@ -124,6 +126,34 @@ def test_runs_and_data_may_be_paths(
     found = evaluate(image_folder, labels, resamples=20)
     assert found.confusion == evaluate(image_run, data.manifest, resamples=20).confusion
     assert found.judged_by == "true grades"
+
+
+def test_training_samples_are_noticed(
+    run: Trained, features: Manifest, data: Any, train: Any, labels: Path, tmp_path: Path
+) -> None:
+    """Rows and images in memory by what they are; files by it, too, if they have a training
+    image's name."""
+    sides = folds(features)[0]
+    of_files = train(labels, method="standard", epochs=1)
+    both = np.concatenate([sides.train[:5], sides.test])
+    seen = {
+        "rows": predict(run, features.select(both)),
+        "unseen": predict(run, features.select(sides.test)),
+        "per patient": predict(run, features.select(sides.train[:40]), per="patient"),
+        "files": predict(of_files, labels),
+    }
+    # another image with the same name
+    other = tmp_path / Path(of_files.training_ids[0]).name
+    Image.fromarray(np.zeros((32, 32, 3), np.uint8)).save(other)
+    seen["other"] = predict(of_files, other)
+    trained = len(data.split.train)
+    expected = [5, 0, 40, trained, 0]
+    assert [table.attrs["seen_in_training"] for table in seen.values()] == expected
+    sentence = f"The run was trained on 5 of these {len(both)} samples"
+    assert any(warning.startswith(sentence) for warning in predictions_page(seen["rows"]).warnings)
+    assert not any(
+        "was trained on" in warning for warning in predictions_page(seen["unseen"]).warnings
+    )
 
 
 def test_mistaken_runs_and_data_are_one_sentence(

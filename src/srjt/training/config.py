@@ -251,7 +251,7 @@ class TrainConfig(DictMixin):
         None,
         "Passes over the samples.",
         panel="Optimisation",
-        shown="150; for srjt on images 40, or 20 with 3,000 images or more",
+        shown="150; for srjt on images 40, falling to 20 from 1,500 to 3,000 images",
         gt=0,
         le=MANY,
     )
