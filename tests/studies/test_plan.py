@@ -26,6 +26,8 @@ from srjt.studies.config import StudyConfig
 from srjt.studies.folder import write_plan
 from srjt.studies.plan import StudyPlan, longest_first, open_data, open_kept_data, run_seconds
 from srjt.studies.results import collect_results
+from srjt.training import single_run
+from srjt.training.noise_rate import WARM_UP_METHOD
 
 from .conftest import small
 
@@ -398,6 +400,31 @@ def test_runs_with_as_many_networks_share_a_measurement(monkeypatch: pytest.Monk
         ("jocor", 1),
     ]
     assert started[6:8] == [("standard", 0), ("garg", 0)]
+
+
+def test_a_noise_estimate_counts_for_the_first_run_that_needs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = open_data(small(methods=("standard", "srjt", "f-correction:noise_rate=auto")))
+    short: list[tuple[int, int, int]] = []
+
+    def seconds(manifest: Any, split: Any, *, config: Any, device: torch.device) -> float:
+        if config.method != WARM_UP_METHOD:
+            return 1.0
+        short.append((config.epochs, len(split.train), len(split.test)))
+        return 7.0
+
+    monkeypatch.setattr(plan, "training_seconds", seconds)
+    monkeypatch.setattr(single_run, "training_seconds", seconds)
+    planned_runs = list(data.planned_runs())
+    found = run_seconds(data, planned_runs, device=torch.device("cpu"))
+    expected = []
+    for run in planned_runs:  # srjt and f-correction share an estimate
+        expected.append(1.0 + 3 * 7.0 if run.method.name == "srjt" else 1.0)
+    assert found == expected
+    # two thirds of the training side learn, the others are predicted
+    training = len(data.split(planned_runs[0].noise, planned_runs[0].fold).train)
+    assert {(learnt + rest, learnt) for _, learnt, rest in short} == {(training, training * 2 // 3)}
 
 
 @pytest.mark.slow

@@ -200,8 +200,7 @@ def print_study_times(
     seconds = sum(run_seconds(data, planned_runs, device=chosen))
     say(
         f"{count_of(len(planned_runs), 'training')}: about {duration(seconds)} on"
-        f" {device_name(chosen)}. This does not include start-up, compiling, decoding and noise"
-        " estimates."
+        f" {device_name(chosen)}. This does not include start-up, compiling and decoding."
     )
 
 

@@ -197,14 +197,12 @@ def print_dry_run(
             " held-out labels better"
         )
     more = ""
-    estimated = needs_estimate(config) and manifest.posterior is None
-    if config.network == CHOOSE_HEAD:
-        # else most of the time is that of the features, which are computed once
-        if config.backbone is None:
-            more = " with mlp; choosing the head takes about as long again"
-    elif estimated and config.backbone is None:
-        first_seconds = warm_up_seconds(manifest, split, config=config, device=chosen)
-        more = f", and {duration(first_seconds)} before that, to estimate the noise rate"
+    # else most of the time is that of the features, which are computed once
+    if config.network == CHOOSE_HEAD and config.backbone is None:
+        more = " with mlp; choosing the head takes about as long again"
+    estimate = warm_up_seconds(manifest, split, config=config, device=chosen)
+    if estimate:
+        more = f", and {duration(estimate)} before that, to estimate the noise rate"
     say(
         f"{config.method}: {first}{learnt}. About {duration(seconds)} on"
         f" {device_name(chosen)}{more}."
@@ -223,7 +221,7 @@ def print_dry_run(
         [side.class_counts for side in sides.values()], columns=list(manifest.grades)
     )
     print_table(pd.concat([frame, counts], axis=1))
-    if estimated and not more:
+    if not estimate and needs_estimate(config) and manifest.posterior is None:
         say("The noise rate is estimated first, by shorter trainings. Their time is not included.")
     say("Nothing was trained: leave out --dry-run to start.", dim=True)
 

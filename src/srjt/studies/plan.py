@@ -50,7 +50,7 @@ from srjt.studies.config import (
 )
 from srjt.training.config import TrainConfig
 from srjt.training.image_identity import image_digest
-from srjt.training.noise_rate import warm_up
+from srjt.training.noise_rate import needs_estimate, warm_up, warm_up_seconds
 from srjt.training.single_run import fingerprint, training_seconds
 from srjt.training.workers import StopRequest
 
@@ -418,10 +418,11 @@ def run_seconds(
 ) -> list[float]:
     """Seconds of each run, by a few steps on ``device``; nothing is decoded, written or downloaded.
 
-    Methods with as many networks and the same settings share one measurement. Start-up, decoding
-    and noise estimates are not included.
+    Methods with as many networks and the same settings share one measurement. A noise estimate
+    counts for the first run that needs it. Start-up and decoding are not included.
     """
     measured: dict[object, float] = {}
+    estimated: set[str] = set()
     seconds = []
     for planned in planned_runs:
         kind = (
@@ -429,12 +430,22 @@ def run_seconds(
             planned.noise.share,
             str(sorted(planned.method.settings.items())),
         )
+        split = data.split(planned.noise, planned.fold)
         if kind not in measured:
-            split = data.split(planned.noise, planned.fold)
             measured[kind] = training_seconds(
                 data.manifest, split, config=planned.config, device=device
             )
         seconds.append(measured[kind])
+        estimate = data.estimate_name(planned) if needs_estimate(planned.config) else None
+        if estimate is None or estimate in estimated:
+            continue
+        estimated.add(estimate)
+        warm_up_kind = ("estimate", *kind)
+        if warm_up_kind not in measured:
+            measured[warm_up_kind] = warm_up_seconds(
+                data.manifest, split, config=planned.config, device=device
+            )
+        seconds[-1] += measured[warm_up_kind]
     return seconds
 
 
