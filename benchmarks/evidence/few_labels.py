@@ -153,6 +153,10 @@ PLANS: dict[str, tuple[Plan, ...]] = {
         (REAL, (1000,), SEARCHED, (0,), (40,), (f"{VERIFIED}10,batch_size=32",)),
         (REAL, (ALL,), SEARCHED, (0,), (20,), (f"{VERIFIED}10",)),
     ),
+    "own-rates": (
+        (REAL, (300,), SEARCHED, (0,), (40,), (f"{FIT}10,learning_rate=0.003,batch_size=16",)),
+        (REAL, (1000,), SEARCHED, (0,), (40,), (f"{FIT}10,learning_rate=0.003",)),
+    ),
     "confirm": (
         (("knee:quasi",), (ALL,), SEARCHED, (0,), (40,), (f"{FIT}10",)),
         (("knee:quasi",), (ALL,), HELD, (0,), (20,), (f"{FIT}10", BEFORE)),
@@ -217,10 +221,6 @@ PLANS: dict[str, tuple[Plan, ...]] = {
             (40,),
             (f"{FIT}10,batch_size=32", BEFORE, f"{PEERS[0]},batch_size=32"),
         ),
-    ),
-    "own-rates": (
-        (REAL, (300,), SEARCHED, (0,), (40,), (f"{FIT}10,learning_rate=0.003,batch_size=16",)),
-        (REAL, (1000,), SEARCHED, (0,), (40,), (f"{FIT}10,learning_rate=0.003",)),
     ),
     "rates": (
         (EVERY, (1000,), HELD, (0,), (40,), (*LOWER_RATE, *HIGHER_RATE)),

@@ -200,7 +200,8 @@ def print_study_times(
     seconds = sum(run_seconds(data, planned_runs, device=chosen))
     say(
         f"{count_of(len(planned_runs), 'training')}: about {duration(seconds)} on"
-        f" {device_name(chosen)}. This does not include start-up, compiling and decoding."
+        f" {device_name(chosen)}. This does not include start-up, compiling and decoding, nor a"
+        " noise estimate where the head is still to be chosen or features are computed."
     )
 
 

@@ -278,12 +278,16 @@ def usable_samples(
 def _seen_in_training(run: Trained, samples: Manifest) -> int:
     """How many of the samples the run learnt from. Of files, only those with the name of a training
     image are read again: to hash all would take as long as to predict their grades."""
+    if not run.training_ids or run.hashes is None:
+        return 0
     known = samples
     if samples.arrays is None:
         learnt = {PurePath(name).name for name in run.training_ids}
         named = [row for row, path in enumerate(samples.paths) if path.name in learnt]
+        if not named:
+            return 0
         known = samples.select(np.array(named, np.int64))
-    return len(same_samples(known, ids=run.training_ids, hashes=run.hashes)) if len(known) else 0
+    return len(same_samples(known, ids=run.training_ids, hashes=run.hashes))
 
 
 def _check_columns(samples: pd.DataFrame, per: Sequence[str], keep: Sequence[str]) -> None:

@@ -419,7 +419,8 @@ def run_seconds(
     """Seconds of each run, by a few steps on ``device``; nothing is decoded, written or downloaded.
 
     Methods with as many networks and the same settings share one measurement. A noise estimate
-    counts for the first run that needs it. Start-up and decoding are not included.
+    counts for the first run that needs it, where it is measured (``warm_up_seconds``).
+    Start-up and decoding are not included.
     """
     measured: dict[object, float] = {}
     estimated: set[str] = set()
@@ -436,16 +437,15 @@ def run_seconds(
                 data.manifest, split, config=planned.config, device=device
             )
         seconds.append(measured[kind])
-        estimate = data.estimate_name(planned) if needs_estimate(planned.config) else None
-        if estimate is None or estimate in estimated:
-            continue
-        estimated.add(estimate)
-        warm_up_kind = ("estimate", *kind)
-        if warm_up_kind not in measured:
-            measured[warm_up_kind] = warm_up_seconds(
-                data.manifest, split, config=planned.config, device=device
-            )
-        seconds[-1] += measured[warm_up_kind]
+        name = data.estimate_name(planned)
+        if needs_estimate(planned.config) and name not in estimated:
+            estimated.add(name)
+            of_estimate = ("estimate", *kind)
+            if of_estimate not in measured:
+                measured[of_estimate] = warm_up_seconds(
+                    data.manifest, split, config=planned.config, device=device
+                )
+            seconds[-1] += measured[of_estimate]
     return seconds
 
 

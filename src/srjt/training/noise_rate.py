@@ -309,9 +309,10 @@ def warm_up_seconds(
     data: Manifest, split: Split, *, config: TrainConfig, device: torch.device
 ) -> float:
     """About how long the trainings of the estimate take together, by ``training_seconds``; 0 where
-    there are none, and of heads on features that the run computes itself, which take seconds."""
-    on_own_features = config.backbone is not None or config.network == CHOOSE_HEAD
-    if on_own_features or data.posterior is not None or not needs_estimate(config):
+    there are none. Not measured, and 0, where the head is still to be chosen, and where the run
+    computes its own features: most of its time is theirs."""
+    not_measured = config.backbone is not None or config.network == CHOOSE_HEAD
+    if not_measured or data.posterior is not None or not needs_estimate(config):
         return 0.0
     learnt = len(split.train) * (WARM_UP_FOLDS - 1) // WARM_UP_FOLDS
     fold = replace(train_on(split.train[:learnt]), test=split.train[learnt:])
