@@ -17,8 +17,8 @@ The recipe was developed on folds 0 and 1 of DeepDRiD; its other folds and the o
 counts.
 
 In the small: 100, 300, 1,000 and all training labels, five kinds of noise, against scikit-learn's
-logistic regression with a cross-validated strength and the median grade for all. All are told
-nothing:
+logistic regression with a cross-validated strength and the median grade for all, on features made
+with ``--stages``. All are told nothing:
 
     python benchmarks/recipe_on_features.py small FEATURES --sets deepdrid acne knee --folds 2 3 4 --out small.csv
     python benchmarks/recipe_on_features.py small-table small.csv
