@@ -154,7 +154,14 @@ PLANS: dict[str, tuple[Plan, ...]] = {
         (REAL, (ALL,), SEARCHED, (0,), (20,), (f"{VERIFIED}10",)),
     ),
     "own-rates": (
-        (REAL, (300,), SEARCHED, (0,), (40,), (f"{FIT}10,learning_rate=0.003,batch_size=16",)),
+        (
+            REAL,
+            (300,),
+            SEARCHED,
+            (0,),
+            (40,),
+            (f"{FIT}10,learning_rate=0.003,batch_size=16", f"{FIT}10,batch_size=16"),
+        ),
         (REAL, (1000,), SEARCHED, (0,), (40,), (f"{FIT}10,learning_rate=0.003",)),
     ),
     "confirm": (

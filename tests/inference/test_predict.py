@@ -129,10 +129,16 @@ def test_runs_and_data_may_be_paths(
 
 
 def test_training_samples_are_noticed(
-    run: Trained, features: Manifest, data: Any, train: Any, labels: Path, tmp_path: Path
+    run: Trained,
+    features: Manifest,
+    data: Any,
+    train: Any,
+    labels: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Rows and images in memory by what they are; files by it, too, if they have a training
-    image's name."""
+    """By what they are, under any name; of many files, those with the name or the id of a training
+    sample."""
     sides = folds(features)[0]
     of_files = train(labels, method="standard", epochs=1)
     both = np.concatenate([sides.train[:5], sides.test])
@@ -146,14 +152,32 @@ def test_training_samples_are_noticed(
     other = tmp_path / Path(of_files.training_ids[0]).name
     Image.fromarray(np.zeros((32, 32, 3), np.uint8)).save(other)
     seen["other"] = predict(of_files, other)
+    # ids that are no names, and names of images without their suffix
+    table = pd.read_csv(labels)
+    table["image"] = [str(labels.parent / name) for name in table["image"]]
+    codes = table.assign(id=[f"case.{row}" for row in range(len(table))])
+    stems = table.assign(image=[str(Path(name).with_suffix("")) for name in table["image"]])
+    by_table = {}
+    for name, changed in {"codes": codes, "stems": stems}.items():
+        file = tmp_path / f"{name}.csv"
+        changed.to_csv(file, index=False)
+        by_table[name] = train(file, method="standard", epochs=1)
+        seen[name] = predict(by_table[name], file)
+    monkeypatch.setattr("srjt.inference.predict.ALL_COMPARED", 10)
+    seen["many files"] = predict(of_files, labels)
+    seen["many files, names without suffix"] = predict(by_table["stems"], labels)
     trained = len(data.split.train)
-    expected = [5, 0, 40, trained, 0]
+    expected = [5, 0, 40, trained, 0, trained, trained, trained, trained]
     assert [table.attrs["seen_in_training"] for table in seen.values()] == expected
+    assert predict(by_table["codes"], labels).attrs["seen_in_training"] is None
     sentence = f"The run was trained on 5 of these {len(both)} samples"
     assert any(warning.startswith(sentence) for warning in predictions_page(seen["rows"]).warnings)
     assert not any(
         "was trained on" in warning for warning in predictions_page(seen["unseen"]).warnings
     )
+    unknown = predict(replace(run, hashes=None), features.select(both))
+    assert unknown.attrs["seen_in_training"] is None
+    assert not any("was trained on" in one for one in predictions_page(unknown).warnings)
 
 
 def test_mistaken_runs_and_data_are_one_sentence(

@@ -9,12 +9,14 @@ import json
 import os
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import pandas as pd
 
+from srjt.data.duplicates import image_hashes
 from srjt.data.images.decode import OnBadImage, is_image
 from srjt.data.manifest import GRADED, Manifest, drop_unusable
 from srjt.data.problems import Problem
@@ -32,6 +34,8 @@ from srjt.training.devices import amp_dtype
 from srjt.training.held_out import HeldOut
 from srjt.training.image_identity import same_samples
 from srjt.training.trained import Trained
+
+ALL_COMPARED = 1000  # files, of which each is compared with the training images
 
 # A run takes images, or rows of features: the other kind gets one sentence that says how to make
 # what it takes.
@@ -191,8 +195,9 @@ def predict(
         With ``per``: one row per patient, with the number of ``images`` and the ``highest_image``,
         that with the highest grade (of several, with the highest expected grade). ``attrs["how"]``
         says how the answers came about, and ``attrs["seen_in_training"]`` how many of the samples
-        the run learnt from (of files, those with the same name); further entries belong to the
-        options that were given, such as ``attrs["threshold"]`` of the referral, None without it.
+        are on the run's training side (of more than 1,000 files, those with the name or the id of a
+        training sample); None if that is not known. Further entries belong to the options that were
+        given, such as ``attrs["threshold"]`` of the referral, None without it.
 
     Examples
     --------
@@ -230,7 +235,7 @@ def predict(
         "how": how_answered(calibrated),
         # (image, row or file, reason)
         "skipped": [*((one.where, one.detail) for one in problems), *store.skipped],
-        "seen_in_training": _seen_in_training(run, store.manifest),
+        "seen_in_training": _seen_in_training(run, store.manifest, progress=progress),
     }
     for aspect in registered_aspects():
         table.attrs.update(aspect.absent)
@@ -275,19 +280,32 @@ def usable_samples(
     return usable, list(samples.report.problems)
 
 
-def _seen_in_training(run: Trained, samples: Manifest) -> int:
-    """How many of the samples the run learnt from. Of files, only those with the name of a training
-    image are read again: to hash all would take as long as to predict their grades."""
+def _seen_in_training(run: Trained, samples: Manifest, *, progress: ProgressOption) -> int | None:
+    """How many of the samples are on the run's training side; None if that is not known. Files are
+    decoded once more; of many, only those with the name or the id of a training sample."""
     if not run.training_ids or run.hashes is None:
-        return 0
+        return None
     known = samples
     if samples.arrays is None:
-        learnt = {PurePath(name).name for name in run.training_ids}
-        named = [row for row, path in enumerate(samples.paths) if path.name in learnt]
-        if not named:
-            return 0
-        known = samples.select(np.array(named, np.int64))
+        if len(samples) > ALL_COMPARED:
+            learnt = {name for sample in run.training_ids for name in _names(sample)}
+            named = [
+                row
+                for row, (name, path) in enumerate(zip(samples.ids, samples.paths, strict=True))
+                if not learnt.isdisjoint(_names(name) | _names(path))
+            ]
+            if not named:
+                return None
+            known = samples.select(np.array(named, np.int64))
+        # a function given as progress counts the images to predict
+        with progress_bar("Comparing with the training images", progress is True) as compared:
+            known = replace(known, hashes=image_hashes(known, progress=compared).pixels)
     return len(same_samples(known, ids=run.training_ids, hashes=run.hashes))
+
+
+def _names(sample: str | Path) -> set[str]:
+    """The names of a file or an id, with and without its suffix."""
+    return {PurePath(sample).name, PurePath(sample).stem}
 
 
 def _check_columns(samples: pd.DataFrame, per: Sequence[str], keep: Sequence[str]) -> None:

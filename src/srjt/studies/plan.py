@@ -437,15 +437,18 @@ def run_seconds(
                 data.manifest, split, config=planned.config, device=device
             )
         seconds.append(measured[kind])
-        name = data.estimate_name(planned)
-        if needs_estimate(planned.config) and name not in estimated:
-            estimated.add(name)
-            of_estimate = ("estimate", *kind)
-            if of_estimate not in measured:
-                measured[of_estimate] = warm_up_seconds(
-                    data.manifest, split, config=planned.config, device=device
-                )
-            seconds[-1] += measured[of_estimate]
+        if not needs_estimate(planned.config):
+            continue
+        estimate = data.estimate_name(planned)
+        if estimate in estimated:
+            continue
+        estimated.add(estimate)
+        kind_of_estimate = ("estimate", *kind)
+        if kind_of_estimate not in measured:
+            measured[kind_of_estimate] = warm_up_seconds(
+                data.manifest, split, config=planned.config, device=device
+            )
+        seconds[-1] += measured[kind_of_estimate]
     return seconds
 
 

@@ -314,7 +314,7 @@ def warm_up_seconds(
     not_measured = config.backbone is not None or config.network == CHOOSE_HEAD
     if not_measured or data.posterior is not None or not needs_estimate(config):
         return 0.0
-    learnt = len(split.train) * (WARM_UP_FOLDS - 1) // WARM_UP_FOLDS
+    learnt = max(1, len(split.train) * (WARM_UP_FOLDS - 1) // WARM_UP_FOLDS)
     fold = replace(train_on(split.train[:learnt]), test=split.train[learnt:])
     short = warm_up(config, samples=len(data))
     return WARM_UP_FOLDS * one_run.training_seconds(data, fold, config=short, device=device)

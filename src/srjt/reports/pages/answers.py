@@ -80,7 +80,7 @@ class PredictionFacts:
     outside: str  # grades of training labels that no range contains
     each_grade: bool  # whether ranges that hold for each grade would tell something of them
     samples: int  # images or rows; answers may be of patients
-    seen: int  # samples that the run learnt from
+    seen: int | None  # samples of the training side; None: not known
 
 
 def verdict_of(f: PredictionFacts) -> tuple[str, str]:
