@@ -245,7 +245,7 @@ def test_few_labels_are_compared_over_data_sets(tmp_path: Path) -> None:
     tables = importlib.import_module("few_labels_tables")
     srjt, small = f"srjt:{tables.FIT}", {"labels": 300}
     sord, eae = (f"{name}:{tables.OPTIMISER}" for name in ("sord", "eae"))
-    other_rate = sord.replace(tables.RATE, "0.003")
+    low_rate, other_rate = (sord.replace(tables.RATE, rate) for rate in ("0.0003", "0.003"))
     rows = [
         *few_trainings(lambda k, fold, seed: fold + seed, method=srjt),
         # differences that differ by set, and with the seed; macro-F1 has other ones
@@ -256,6 +256,7 @@ def test_few_labels_are_compared_over_data_sets(tmp_path: Path) -> None:
         ),
         # with one seed; on the last set better than the first rate, by folds that differ
         *few_trainings(lambda k, fold, seed: fold + 0.1 + 0.2 * (fold - 3), method=other_rate)[::2],
+        *few_trainings(lambda k, fold, seed: fold + 0.7, method=low_rate)[::2],
         *few_trainings(
             lambda k, fold, seed: fold + seed + 1 + 0.5 * k,
             lambda k, *_: 0.5 + 0.01 * (k % 2),
@@ -302,10 +303,12 @@ def test_few_labels_are_compared_over_data_sets(tmp_path: Path) -> None:
         row = by_method[name]
         assert row[3].startswith(f"{mean_and_interval(values)}, ")
         assert row[5] == mean_and_interval(2 * values)
-    best = tables.best_rate(tables.trainings(tmp_path).query("labels == 1000"), "`sord`")
-    assert best is not None
-    assert best.loc[list(SETS)].to_numpy() == pytest.approx([0.0, -0.1, -0.1, -0.1])
-    assert by_method["sord"][4] == mean_and_interval(best.to_numpy())
+    rates = tables.by_rate(tables.trainings(tmp_path).query("labels == 1000"), "`sord`")
+    assert rates is not None
+    rates = rates.loc[list(SETS)]
+    assert rates["best"].to_numpy() == pytest.approx([0.0, -0.1, -0.1, -0.1])
+    assert rates[tables.RATE].to_numpy() == pytest.approx(-0.1 * k)
+    assert by_method["sord"][4] == f"{mean_and_interval(rates['best'].to_numpy())}; −0.150"
     assert by_method["eae"][4] == by_method["300"][4] == "–"
     assert by_method["sord"][6].startswith(f"{mean_and_interval(macro_f1)}, ")
     # Holm's correction is over every MAE and macro-F1 of the table

@@ -1,5 +1,5 @@
 """``srjt`` against other methods with few labels: what ``few_labels.py`` has measured on the folds
-that chose nothing."""
+that chose none of the settings of ``srjt``."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from scipy import stats
 from srjt.ordinal.intervals import holm
 
 RATE = "0.001"  # of the recipe
+RATES = ("0.0003", RATE, "0.003")
 OPTIMISER = f"optimizer=adamw,schedule=cosine,warmup_epochs=1,learning_rate={RATE}"
 FIT = "method_options.grows_with=fit,method_options.co_lambda=10"
 TRAINING = "method_options.grows_with=training,method_options.co_lambda=4"
@@ -128,7 +129,9 @@ def few_labels_networks(folder: Path) -> str:
 def few_labels_longer(folder: Path) -> str:
     """All labels of the two smallest sets, in longer trainings."""
     runs = unseen(pd.read_csv(folder / "few_labels.csv"))
-    runs = runs[(runs["labels"] == 0) & (runs["epochs"] == LONGER)]
+    former = runs["method"] == f"srjt:{TRAINING}"
+    batch = runs["method"].str.endswith(LONGER_BATCH)
+    runs = runs[(runs["labels"] == 0) & (runs["epochs"] == LONGER) & (batch | former)]
     runs = _named(runs, batch=LONGER_BATCH)
     cases = [case for case in EVERY_SET if case[0] in ("deepdrid", "acne")]
     rows = [[name, *_cells(runs[runs["name"] == name], cases)] for name in (OURS, BEFORE, PLAIN)]
@@ -196,33 +199,40 @@ def few_labels_differences(folder: Path) -> str:
                 continue
             p_values += [stats.ttest_1samp(by_set[name], 0.0).pvalue for name in (MAE, MACRO_F1)]
             found = [_difference(by_set[name]) for name in columns]
-            best = best_rate(every_rate[every_rate["labels"] == labels], other)
-            found.insert(1, "–" if best is None else _difference(best))
+            rates = by_rate(every_rate[every_rate["labels"] == labels], other)
+            tuned = "–"
+            if rates is not None:
+                tuned = f"{_difference(rates['best'])}; {_signed(rates[RATE].mean())}"
+            found.insert(1, tuned)
             rows.append([_size(labels), other, str(len(by_set)), *found])
     corrected = iter(holm(p_values))
     for row in rows:
         row[3] += f", {next(corrected):.3f}"
         row[-1] += f", {next(corrected):.3f}"
-    names = ["MAE, p", "MAE, its best rate", columns[ONE_NETWORK], "macro-F1, p"]
+    names = ["MAE, p", "MAE, its best rate; at 1e-3", columns[ONE_NETWORK], "macro-F1, p"]
     return pipes(["labels", "`srjt` minus …", "data sets", *names], rows)
 
 
-def best_rate(runs: pd.DataFrame, other: str) -> pd.Series[float] | None:
-    """By set, the MAE of ``srjt`` minus that of another method at the best of its learning rates
-    for this set, chosen by the same MAE; None where it has one rate. Of the seeds and folds that
-    have all rates."""
+def by_rate(runs: pd.DataFrame, other: str) -> pd.DataFrame | None:
+    """By set, the MAE of ``srjt`` minus that of another method: with the recipe's learning rate, and
+    with the ``best`` of RATES for this set, chosen by the same MAE. Of the seeds and folds that have
+    all rates; None where there are none."""
     runs = runs[(runs["network"] == LITE0) & (runs["noise"] != "one-sided")]
     keys = ["set", "seed", "fold"]
     rates = runs[runs["name"] == other].pivot(index=keys, columns="learning_rate", values=MAE)
-    rates = rates.dropna()
-    if len(rates.columns) < 2 or rates.empty:
+    rates = rates.reindex(columns=list(RATES)).dropna()
+    if rates.empty:
         return None
     ours = runs[runs["name"] == OURS].set_index(keys)[MAE].loc[rates.index]
-    return ours.groupby("set").mean() - rates.groupby("set").mean().min(axis=1)
+    minus = rates.groupby("set").mean().rsub(ours.groupby("set").mean(), axis=0)
+    return minus[[RATE]].assign(best=minus.max(axis=1))
 
 
 def _difference(by_set: pd.Series[float]) -> str:
     """The mean with its 95 % interval."""
     interval = stats.ttest_1samp(by_set, 0.0).confidence_interval()
-    text = f"{by_set.mean():+.3f} ({interval.low:+.3f} to {interval.high:+.3f})"
-    return text.replace("-", "−")
+    return f"{_signed(by_set.mean())} ({_signed(interval.low)} to {_signed(interval.high)})"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.3f}".replace("-", "−")

@@ -106,7 +106,7 @@ def what_would_help(f: AnalysisFacts) -> Iterator[str]:
     if f.verify:
         yield (
             "Verified labels: how many labels are wrong is not determined by the labels alone, and"
-            " a model that also learns from verified ones is usually better. srjt review --sample"
+            " a model that also learns from verified ones is often better. srjt review --sample"
             " draws those to verify."
         )
     if f.no_patients:
