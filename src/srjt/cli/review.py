@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import getpass
 import shlex
+from collections.abc import Callable
 from contextlib import closing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -31,8 +32,10 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from srjt.auditing.folder import AuditFolder
     from srjt.auditing.review_app import BlindSession, ReviewSession
-    from srjt.auditing.verification import Look
+    from srjt.auditing.review_log import Decisions
+    from srjt.auditing.verification import Look, Plan
 
 LOG = "decisions.sqlite"
 A_FOLDER = "Folder that srjt audit wrote or, with --worklist, that srjt readers wrote."
@@ -269,76 +272,112 @@ def _verify(
 ) -> None:
     """Verify a sample of labels; of no fixed size if the interval of the noise rate decides."""
     from srjt.auditing.review_app import BlindSession, listen
-    from srjt.auditing.verification import (
-        choose_plan,
-        labels_needed_for_looks,
-        labels_needed_for_rate,
-        labels_to_draw,
-        next_look,
-        sample_lines,
-        verified_so_far,
-    )
+    from srjt.auditing.verification import choose_plan
 
     source = log["audit"]
     decisions = log["decisions"]
+    begun = bool(decisions.answers("verify"))
+    plan = choose_plan(source, at_random=at_random, begun=begun)
+    if within is None:
+        assert sample is not None
+        drawn: Drawn | None = _draw_labels(source, plan, sample)
+    else:
+        drawn = _draw_until_short(source, decisions, plan, within)
+    if drawn is not None:
+        session = BlindSession(**log, lines=drawn.lines, larger=drawn.larger)
+        if drawn.needed:
+            say(drawn.needed)
+        title = _title(session, at_random=plan is None, until_short=within is not None)
+        _serve(session, title, listen(**where), open_=open_)
+    _tell_verified(source, decisions, plan, within, served=drawn is not None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """The labels to verify. needed: how many the rate needs; larger: the lines of a larger sample,
+    if more are needed when all have an answer."""
+
+    lines: list[int]
+    needed: str
+    larger: Callable[[], list[int]] | None = None
+
+
+def _draw_labels(source: AuditFolder, plan: Plan | None, size: int) -> Drawn:
+    """So many labels."""
+    from srjt.auditing.verification import labels_needed_for_rate, labels_to_draw, sample_lines
+
+    there = labels_to_draw(source, plan)
+    if size > there:
+        say(f"--sample is {size:,}, and only {count_of(there, 'label')} can be drawn: all of them.")
+    return Drawn(lines=sample_lines(source, size, plan), needed=labels_needed_for_rate(source))
+
+
+def _draw_until_short(
+    source: AuditFolder, decisions: Decisions, plan: Plan | None, within: float
+) -> Drawn | None:
+    """The labels up to the next look at the interval; None if there is no further one."""
+    from srjt.auditing.verification import labels_needed_for_looks, next_look, sample_lines
+
+    def up_to_next_look() -> list[int]:
+        look = next_look(source, decisions.answers("verify"), plan, within=within)
+        return sample_lines(source, look.next_size, plan) if look.next_size else []
+
+    look = next_look(source, decisions.answers("verify"), plan, within=within)
+    if look.next_size is None:
+        return None
+    if look.share is not None:
+        say(_looked(look, within))
+    return Drawn(
+        lines=up_to_next_look(),
+        needed=labels_needed_for_looks(source, plan, look, within=within),
+        larger=up_to_next_look,
+    )
+
+
+def _title(session: BlindSession, *, at_random: bool, until_short: bool) -> str:
+    """What is done on the page."""
+    labels = count_of(len(session.lines), "label")
+    if not until_short and None not in session.answers():
+        say(
+            f"You have answered all {labels} already. To verify more, give --sample a larger"
+            " number. On the page you can change your answers."
+        )
+        return f"Answers of {session.reviewer}"
+    drawn = "at random" if at_random else "by doubt"
+    more = ", then more if needed" if until_short else ""
+    return f"Verify {labels}, drawn {drawn}{more}, as {session.reviewer}"
+
+
+def _tell_verified(
+    source: AuditFolder,
+    decisions: Decisions,
+    plan: Plan | None,
+    within: float | None,
+    *,
+    served: bool,
+) -> None:
+    """What the verified labels say, and what comes next. served: after a page was shown."""
+    from srjt.auditing.verification import next_look, verified_so_far
+
     answers = decisions.answers("verify")
-    plan = choose_plan(source, at_random=at_random, begun=bool(answers))
+    verified = verified_so_far(source, answers, plan)
+    unfinished = not verified
+    if verified and within is not None:
+        look = next_look(source, answers, plan, within=within)
+        unfinished = look.next_size is not None
+        verified = f"The interval is computed at {look.next_size} labels."
+        if look.share is not None:
+            verified = _looked(look, within)
+    apart = "\n" if served else ""
+    say(f"{apart}{verified or 'No label is verified yet.'}")
     differs = ""
     if plan is None:
         differs = AT_RANDOM
     elif within is not None:
         differs = AFTER_LOOKS
-    larger = None
-    size = sample
-    if within is not None:
-        half_width = within
-
-        def larger() -> list[int]:
-            look = next_look(source, decisions.answers("verify"), plan, within=half_width)
-            return sample_lines(source, look.next_size, plan) if look.next_size else []
-
-        look = next_look(source, answers, plan, within=within)
-        size = look.next_size
-        if look.share is not None:
-            say(_looked(look, within))
-        if size is None:
-            _tell_next(source, again="", differs=differs)
-            return
-        needed = labels_needed_for_looks(source, plan, look, within=within)
-    else:
-        needed = labels_needed_for_rate(source)
-    assert size is not None
-    if size > (there := labels_to_draw(source, plan)):
-        say(f"--sample is {size:,}, and only {count_of(there, 'label')} can be drawn: all of them.")
-    session = BlindSession(**log, lines=sample_lines(source, size, plan), larger=larger)
-    if needed:
-        say(needed)
-    labels = count_of(len(session.lines), "label")
-    drawn = "at random" if plan is None else "by doubt"
-    what = f"Verify {labels}, drawn {drawn}, as {log['reviewer']}"
-    if within is not None:
-        what = f"Verify {labels}, drawn {drawn}, then more if needed, as {log['reviewer']}"
-    if within is None and None not in session.answers():
-        say(
-            f"You have answered all {labels} already. To verify more, give --sample a larger"
-            " number. On the page you can change your answers."
-        )
-        what = f"Answers of {log['reviewer']}"
-    _serve(session, what, listen(**where), open_=open_)
-    answers = decisions.answers("verify")
-    this_command = typed_command("review") or ""
-    again = ""
-    verified = verified_so_far(source, answers, plan)
-    if within is not None and verified:
-        look = next_look(source, answers, plan, within=within)
-        verified = f"The interval is computed at {look.next_size} labels."
-        if look.share is not None:
-            verified = _looked(look, within)
-        if look.next_size is not None:
-            again = this_command
-    say(f"\n{verified or 'No label is verified yet.'}")
-    if verified or this_command:
-        _tell_next(source, again=again if verified else this_command, differs=differs)
+    again = typed_command("review") or ""
+    if verified or again:
+        _tell_next(source, again=again if unfinished else "", differs=differs)
 
 
 # Why the audit prints another rate or interval than the review
