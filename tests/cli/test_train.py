@@ -308,6 +308,7 @@ def labels(tmp_path: Path) -> Path:
     ("settings", "images", "offered"),
     [
         ({}, 1000, True),
+        ({}, 100, True),
         ({}, 50, False),
         ({"network": "tiny"}, 1000, False),
         ({"preset": "cpu"}, 1000, False),
@@ -318,6 +319,24 @@ def test_a_training_of_hours_on_a_cpu_offers_a_short_one(
 ) -> None:
     offer_preset(TrainConfig().replace(**settings), images=images, device="cpu")
     assert ("--preset cpu" in capsys.readouterr().out) == offered
+
+
+@pytest.mark.parametrize(("minutes", "offered"), [(5, False), (30, True)])
+def test_a_plan_of_a_long_training_offers_a_short_one(
+    labels: Path,
+    tmp_path: Path,
+    minutes: int,
+    offered: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        "srjt.training.single_run.training_seconds", lambda *_, **__: 60.0 * minutes
+    )
+    plan = ["--fold", "0", "--noise-rate", "0.2", "--device", "cpu", "--dry-run"]
+    command = ["train", str(labels), "--out", str(tmp_path / "run"), *plan]
+    result = CliRunner().invoke(app, command, env={"COLUMNS": "400"})
+    assert "Nothing was trained" in result.stdout
+    assert ("There is no GPU. --preset cpu takes minutes" in result.stdout) == offered
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,13 @@ from srjt.training.config import AUTO, CHOOSE_HEAD, HEAD, ODDS, TrainConfig
 
 # ``srjt train``: a classifier from your own images and labels.
 
-HOURS_ON_A_CPU = 20_000  # images × epochs; two networks of the paper see a few in a second
+# What is long without a GPU: about twenty minutes, in which two networks of the paper see so many
+# images (images × epochs) on two cores
+LONG = 20 * 60  # seconds
+LONG_ON_A_CPU = 3_000  # images × epochs
+PRESET_CPU = (
+    "--preset cpu takes minutes: it trains a small head on the features of a pretrained network."
+)
 
 
 def train(
@@ -207,6 +213,8 @@ def print_dry_run(
         f"{config.method}: {first}{learnt}. About {duration(seconds)} on"
         f" {device_name(chosen)}{more}."
     )
+    if on_images and chosen.type == "cpu" and seconds + estimate > LONG:
+        say(f"There is no GPU. {PRESET_CPU}", fg=typer.colors.YELLOW)
     if by_size:
         say(
             f"The number of epochs and the batch size are chosen for {len(manifest):,} images:"
@@ -234,12 +242,10 @@ def offer_preset(config: TrainConfig, *, images: int, device: str | None) -> Non
         return
     chosen = config.for_data(features=False, samples=images)
     row = registry.known(chosen.network)
-    small = (row is not None and row.small) or images * chosen.known_epochs < HOURS_ON_A_CPU
+    small = (row is not None and row.small) or images * chosen.known_epochs < LONG_ON_A_CPU
     if not small and choose_device(device).type == "cpu":
         say(
-            "There is no GPU, so this training may take hours (--dry-run estimates the time)."
-            " --preset cpu takes minutes: it trains a small head on the features of a pretrained"
-            " network.",
+            f"There is no GPU, so this training takes long (--dry-run says how long). {PRESET_CPU}",
             fg=typer.colors.YELLOW,
         )
 
