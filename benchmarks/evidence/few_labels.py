@@ -258,7 +258,7 @@ class Job:
     @property
     def setting(self) -> str:
         """What the runs that share a noise estimate have in common."""
-        kept = ("batch_size", "augment", "network")
+        kept = ("batch_size", "augment", "network", "learning_rate")
         others = [item for item in self.method.split(",") if item.startswith(kept)]
         if "verified" in self.method:
             others.append("verified")
