@@ -218,6 +218,27 @@ def test_a_variant_trains_with_its_own_settings() -> None:
 
 
 # Opening a study's data: the same in every process.
+def test_methods_that_may_have_the_same_heads_choose_among_them(tmp_path: Path) -> None:
+    """Else plain training on features would differ from srjt by its head, too."""
+    grades = np.arange(60) % 4
+    x = np.random.default_rng(0).normal(size=(60, 20)).astype(np.float32)
+    np.savez(tmp_path / "x.npz", features=x, grades=grades)
+
+    def heads(*methods: str, **more: Any) -> dict[str, str]:
+        source = str(tmp_path / "x.npz")
+        config = StudyConfig(source=source, methods=methods, noises=("none",), **more)
+        runs = open_data(config).planned_runs()
+        return {run.method.name: str(run.config.network) for run in runs}
+
+    rate: dict[str, Any] = {"noise_rate": 0.2}
+    chosen = {"srjt": "auto", "standard": "auto", "f-correction": "auto", "sord": "mlp"}
+    matrix = np.full((4, 4), 0.2 / 3) + np.eye(4) * (0.8 - 0.2 / 3)
+    assert heads(*chosen, transition=matrix.tolist(), **rate) == chosen
+    assert heads("standard", "sord", **rate) == {"standard": "mlp", "sord": "mlp"}
+    mlp: dict[str, Any] = {"train": {"network": "mlp"}}
+    assert heads("srjt", "standard", **rate, **mlp) == {"srjt": "mlp", "standard": "mlp"}
+
+
 @pytest.fixture(scope="module")
 def labels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(generate(images=40, patients=10, size=32), tmp_path_factory.mktemp("data") / "set")

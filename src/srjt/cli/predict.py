@@ -25,6 +25,7 @@ from srjt.inference.options import (
     with_installed_aspects,
 )
 from srjt.inference.planning import Planning
+from srjt.text import few
 
 if TYPE_CHECKING:
     from srjt.inference.predict import Kind, Predictions
@@ -305,7 +306,7 @@ def evaluate(
         instead = ""
         if trained.facts.data.shared_patients:  # --splits would refuse such sides
             instead = "train again with --fold 0, which keeps each patient on one side, or "
-        elif "test" in trained.held_out:
+        elif "test" in trained.held_out and set(trained.training_ids) <= set(manifest.ids):
             instead = f"add --splits {shlex.quote(str(run))} to use its test side, or "
         _refuse_trained(trained, manifest, instead=instead)
     judged = srjt.evaluate(trained, manifest, readings=reading.report.readings, **vars(evaluating))
@@ -336,11 +337,14 @@ def _names(manifest: srjt.data.Manifest) -> set[str]:
 def _refuse_trained(run: Trained, manifest: srjt.data.Manifest, *, instead: str) -> None:
     """Raise an error if the run was trained on some of the samples. instead: an option that would
     help."""
-    if seen := len(run.trained_on(manifest)):
+    seen = run.trained_on(manifest)
+    if len(seen):
         what = options.samples_noun(manifest)
+        which = few(manifest.ids[row] for row in seen)
         raise SrjtError(
-            f"The run was trained on {seen:,} of the {len(manifest):,} {what}, and scores on them"
-            f" say nothing about new {what}: {instead}give {what} that the run has not seen.",
+            f"The run was trained on {len(seen):,} of the {len(manifest):,} {what} ({which}), or on"
+            f" copies of them, and scores on them say nothing about new {what}: {instead}give"
+            f" {what} that the run has not seen.",
             code="seen_in_training",
         )
 

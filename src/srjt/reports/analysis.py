@@ -23,7 +23,7 @@ from srjt.data.inspection import Inspection
 from srjt.data.manifest import Manifest
 from srjt.data.splits import Split, folds, official_split, write_splits
 from srjt.errors import Message, Option, SrjtError, count_of
-from srjt.files import as_json, is_foreign, write_atomically
+from srjt.files import as_json, explain_write_errors, is_foreign, write_atomically
 from srjt.inference.compare import Comparison, compare
 from srjt.inference.evaluate import Evaluation, evaluate_sides
 from srjt.progress import Reporter
@@ -183,8 +183,9 @@ def begin_folder(out: Path, inspection: Inspection) -> None:
         raise SrjtError(
             f"{out} contains other files: choose another ", Option("out"), ".", code="folder_in_use"
         )
-    out.mkdir(parents=True, exist_ok=True)
-    write_atomically(record, as_json(made_of))
+    with explain_write_errors(f"The analysis cannot be written to {out}"):
+        out.mkdir(parents=True, exist_ok=True)
+        write_atomically(record, as_json(made_of))
 
 
 def refuse_unusable(inspection: Inspection, out: Path, *, on_bad_image: OnBadImage) -> None:

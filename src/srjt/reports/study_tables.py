@@ -280,6 +280,16 @@ def comparable_means(
     return means
 
 
+def paired_tests(results: StudyResults, metrics: Iterable[str]) -> pd.DataFrame:
+    """``compare_ours`` of the finished runs, with one row instead of two if the host is the best
+    baseline."""
+    ratio = test_train_ratio(results)
+    tests = compare_ours(finished(results), test_train_ratio=ratio, metrics=tuple(metrics))
+    keys = ["noise", "metric", "method", "against"]
+    tests["role"] = tests.groupby(keys, sort=False)["role"].transform(", ".join)
+    return tests.drop_duplicates(keys)
+
+
 @dataclass(frozen=True)
 class StudyTables:
     """The tables of a study. Only finished runs count, and missing ones are marked."""
@@ -524,15 +534,9 @@ class StudyTables:
 
     def paired(self) -> list[Table]:
         """Every "+ours" against its host and the best baseline; none without "+ours"."""
-        tests = compare_ours(
-            finished(self.results), test_train_ratio=self.ratio, metrics=self.metrics
-        )
+        tests = paired_tests(self.results, self.metrics)
         if tests.empty:
             return []
-        # one row instead of two if the host is the best baseline
-        keys = ["noise", "metric", "method", "against"]
-        tests["role"] = tests.groupby(keys, sort=False)["role"].transform(", ".join)
-        tests = tests.drop_duplicates(keys)
         methods = paper_order(tests["method"])
         noises = list(itertools.chain(*self.kinds.values()))
         by_noise = tests["noise"].map(noises.index)

@@ -48,7 +48,7 @@ from srjt.studies.config import (
     learning_curve,
     parse_noise,
 )
-from srjt.training.config import TrainConfig
+from srjt.training.config import CHOOSE_HEAD, FITTED_BY_ODDS, TrainConfig
 from srjt.training.image_identity import image_digest
 from srjt.training.noise_rate import needs_estimate, warm_up, warm_up_seconds
 from srjt.training.single_run import fingerprint, training_seconds
@@ -250,9 +250,24 @@ class StudyPlan:
             method_options=options,
             seed=seed,
         )
+        if self._chooses_heads and config.network is None and method.name in FITTED_BY_ODDS:
+            config = config.replace(network=CHOOSE_HEAD)
         config = config.for_data(features=self.manifest.are_features, samples=len(self.manifest))
         key = self._name(config, spec, fold, seed, method.name, method.variant)
         return PlannedRun(method=method, noise=spec, fold=fold, seed=seed, config=config, key=key)
+
+    @cached_property
+    def _chooses_heads(self) -> bool:
+        """Whether the head of a method is chosen by the data. Then the head of every method is that
+        may have the same ones: else two methods would differ by their heads."""
+        features = self.manifest.are_features
+        for method in self.config.method_specs():
+            given = {**self.config.train, **method.settings}
+            config = TrainConfig().replace(**given, method=method.name)
+            network = config.for_data(features=features, samples=len(self.manifest)).network
+            if network == CHOOSE_HEAD:
+                return True
+        return False
 
     def estimate_name(self, planned: PlannedRun) -> str:
         """Folder name of the noise estimate that a run uses: the same for all methods with the same

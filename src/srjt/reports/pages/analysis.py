@@ -41,7 +41,7 @@ PREDICT = "To predict grades; new images take the place of these"
 SCARCE = 50  # training images of a grade, below which more of them come first
 
 
-Outcome = Literal["better", "worse", "same"]
+Outcome = Literal["better", "worse", "unclear", "equal"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +53,7 @@ class AnalysisFacts:
     size: int  # pixels
     small: bool  # whether it is a small or frozen network, for machines without a GPU
     missed: str  # grades that are never predicted: "Grade 3 is"
+    missed_are_scarce: bool  # whether all of them have few training images
     scarce: str  # grades with few training images
     wrong: float | None  # share of wrong labels; None: not known
     verify: int  # labels to verify
@@ -67,7 +68,12 @@ def against_plain(f: AnalysisFacts) -> str:
         return "srjt is better than plain training of the same network."
     if f.outcome == "worse":
         return "Plain training of the same network is better: use srjt train --method standard."
-    if f.outcome == "same":
+    if f.outcome == "equal":
+        return (
+            "Here, srjt gives the same answers as plain training of the same network: no label"
+            " errors could be corrected."
+        )
+    if f.outcome == "unclear":
         return (
             "The test side is too small to show a difference between srjt and plain training of the"
             " same network."
@@ -92,7 +98,8 @@ def what_would_help(f: AnalysisFacts) -> Iterator[str]:
             " all."
         )
     if f.missed:
-        yield f"More images of the rare grades. {f.missed} never predicted."
+        rare = " of the rare grades" if f.missed_are_scarce else ""
+        yield f"More images{rare}. {f.missed} never predicted on the test side."
     if f.scarce and not f.missed:
         yield (
             f"More images of the rare grades. {f.scarce} represented by fewer than {SCARCE}"
@@ -197,13 +204,15 @@ def analysis_facts(done: Analysis, verdict: Verdict | None = None) -> AnalysisFa
     audited = done.audited.summary
     counts = done.run.facts.data.class_counts
     scarce = [place for place, count in enumerate(counts) if count < SCARCE]
+    missed = never_predicted(done.evaluation)
     judged = bool(done.audited.facts["judged"])
     facts = AnalysisFacts(
         verdict=verdict or evaluation_facts(done.evaluation).verdict,
         network=config.network_name,
         size=config.image_size,
         small=config.backbone is not None or str(config.network).startswith("tiny"),
-        missed=named_grades(done.evaluation.grades, never_predicted(done.evaluation)),
+        missed=named_grades(done.evaluation.grades, missed),
+        missed_are_scarce=set(missed) <= set(scarce),
         scarce=named_grades(done.evaluation.grades, scarce),
         wrong=float(audited["rate"]) if judged and audited["identifiable"] else None,
         verify=int(audited["verify_more"] or 0),
@@ -213,12 +222,23 @@ def analysis_facts(done: Analysis, verdict: Verdict | None = None) -> AnalysisFa
     if done.comparison is None:
         return facts
     compared = comparison_facts(done.comparison)
-    outcome: Outcome = "same"
-    if compared.better:
+    outcome: Outcome = "unclear"
+    if _same_answers(done):
+        outcome = "equal"
+    elif compared.better:
         outcome = "better"
     elif compared.worse:
         outcome = "worse"
     return replace(facts, outcome=outcome)
+
+
+def _same_answers(done: Analysis) -> bool:
+    """Whether plain training predicts the same, as where srjt corrects nothing."""
+    if done.plain is None:
+        return False
+    ours = done.run.held_out["test"].probabilities
+    plain = done.plain.held_out["test"].probabilities
+    return np.array_equal(ours, plain)
 
 
 def next_commands(done: Analysis) -> dict[str, str]:
@@ -235,7 +255,9 @@ def next_commands(done: Analysis) -> dict[str, str]:
         }
     commands = {"To look at the most doubtful labels, and correct them": f"srjt review {audit}"}
     if verify:
-        commands["To learn how many labels are wrong"] = f"srjt review {audit} --sample {verify}"
+        verified = done.audited.summary.get("verified") or {"labels": 0}
+        size = verified["labels"] + verify  # of all that are verified
+        commands["To learn how many labels are wrong"] = f"srjt review {audit} --sample {size}"
     else:
         page = shlex.quote(str(folder / "explanation.html"))
         explain = f"srjt explain {model} {source} --out {page}"

@@ -73,8 +73,8 @@ def verdict_of(f: AuditFacts) -> tuple[str, str]:
     if not f.judged:
         title = "The networks cannot tell which labels are wrong"
         lead = (
-            "They have not learnt to tell the grades apart; longer trainings or more samples may"
-            " help. The order of the labels may be chance."
+            "The networks have not learnt to tell the grades apart; more samples may help. The"
+            " order of the labels may be chance."
         )
         return title, lead
     if f.several and f.identifiable:
@@ -94,7 +94,7 @@ def suggestion_of(f: AuditFacts) -> str:
         # without a rate, an audit has an order of the labels and no probabilities
         if not f.identifiable:
             return f"{suggested}."
-        return f"{suggested}; about {f.right:.0%} of these suggestions are right."
+        return f"{suggested}; the model expects about {f.right:.0%} of these to be right."
     if f.another_likelier:
         return (
             f"Another grade is more probable for {f.another_likelier:,} of {f.samples:,} labels,"

@@ -252,7 +252,7 @@ def evaluation_notes(evaluation: Evaluation) -> tuple[list[str], list[str]]:
         warnings.append(leakage_in_words(evaluation.trained_on, evaluation))
     if facts.missed:
         warnings.append(
-            f"{facts.missed} never predicted; {facts.missed_samples:,} of {facts.samples}"
+            f"{facts.missed} never predicted here; {facts.missed_samples:,} of {facts.samples}"
             f" {'has' if facts.missed_samples == 1 else 'have'} {facts.it}. What helps:"
             f" {facts.helps}."
         )

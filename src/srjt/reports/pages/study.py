@@ -18,6 +18,7 @@ from srjt.errors import count_of, duration
 from srjt.noise.matrices import ILL_CONDITIONED
 from srjt.ordinal import Purpose, baseline
 from srjt.ordinal.baseline import Gain
+from srjt.ordinal.intervals import holm
 from srjt.ordinal.metrics import METRICS
 from srjt.reports import study_tables
 from srjt.reports.figures import study as study_figures
@@ -35,7 +36,6 @@ from srjt.studies.config import CORRECTED, better_labels, parse_noise
 from srjt.studies.results import (
     PairedTest,
     StudyResults,
-    compare_ours,
     corrected_t_test,
     display_name,
     gains_over_one_grade,
@@ -290,13 +290,13 @@ def best_means(
 
 
 def _tested(results: StudyResults, metric: str, best: Mapping[str, Best]) -> bool:
-    """Whether paired tests show that each of the best methods differs from plain training."""
-    ratio = study_tables.test_train_ratio(results)
-    metrics = [metric] if best else []
-    tests = compare_ours(study_tables.finished(results), test_train_ratio=ratio, metrics=metrics)
-    low = pd.to_numeric(tests["low"])
-    high = pd.to_numeric(tests["high"])
-    shown = tests[(tests["against"] == "standard") & (low * high > 0)]
+    """Whether paired tests show that each of the best methods differs from plain training, after
+    Holm's correction over the tests of the page."""
+    if not best:
+        return True
+    tests = study_tables.paired_tests(results, dict.fromkeys((*study_tables.PAPER_METRICS, metric)))
+    of_plain = (tests["against"] == "standard") & (tests["metric"] == metric)
+    shown = tests[of_plain & (holm(tests["p_value"]) <= 0.05)]
     pairs = set(zip(shown["noise"], shown["method"].map(display_name), strict=True))
     for noise, mean in best.items():
         if mean.plain is not None and (noise, mean.names) not in pairs:
