@@ -59,6 +59,10 @@ def test_inspect_shows_what_was_understood(srjt: Srjt, labels: Path) -> None:
     assert "No problems were found." in out
     assert Image.open("contact_sheet.png").width > 500
     assert not Path("problems.csv").exists()
+    Path("problems.csv").touch()  # left there by an inspection of another table
+    earlier = "problems.csv in this folder: from an earlier inspection."
+    assert earlier not in out
+    assert earlier in srjt.prints("inspect", labels)
 
 
 @pytest.mark.slow

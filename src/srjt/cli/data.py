@@ -131,6 +131,10 @@ def write_inspection(inspection: Inspection, out: Path, *, next_command: str = "
         rows = count_of(len(inspection.usable), "row")
         say(f"{file} is the table without unusable samples ({rows}){replaced}.")
     page = out / "inspection.html"
+    current = {"problems.csv": inspection.problems, "duplicates.png": inspection.pairs}
+    earlier = [name for name, shown in current.items() if not len(shown) and (out / name).exists()]
+    if earlier and page.exists():
+        say(f"{' and '.join(earlier)} in this folder: from an earlier inspection.")
     inspection_page(inspection, next_command=next_command).save(page)
     say(f"The page is in {page}.")
 
