@@ -617,6 +617,7 @@ PROMISES = (
         printed_by=(
             "studies/results.py: PairedTest.p_value",
             "reports/study_tables.py: StudyTables",
+            "reports/pages/study.py: _tested",
         ),
     ),
     Promise(
