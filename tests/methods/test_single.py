@@ -419,7 +419,8 @@ def test_the_published_start_is_zero_without_a_faster_rate() -> None:
         p = code.probabilities(
             head(torch.randn(9, 7, generator=torch.Generator().manual_seed(0)))[None]
         )[0]
-        assert (p[:, 1:-1] == 0).all()
+        # equal logits may have sigmoids that differ in the last bit
+        torch.testing.assert_close(p[:, 1:-1], torch.zeros(9, classes - 2), atol=1e-6, rtol=0.0)
 
 
 def test_probabilities_and_grades_by_hand_with_crossing_thresholds_clamped_and_renormalised() -> (
