@@ -1,11 +1,13 @@
 """The page of ``srjt analyse``: what all patients show that the test side alone does not."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from srjt.data.grades import Grades
 from srjt.data.splits import Split
 from srjt.data.synthetic import generate
 from srjt.ordinal.baseline import gain_over_one_grade
@@ -93,3 +95,50 @@ def test_the_sides_tell_which_grade_cannot_be_learnt() -> None:
     worst = DATA.grades[-1]
     assert f"no sample of grade {worst} is on the train side" in _sides(DATA, split)
     assert "no sample" not in _sides(DATA, Split(train=rows, validation=rows[:0], test=rows[:0]))
+
+
+def test_models_with_the_same_answers_are_not_called_a_small_test_side(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    p = np.full((1, 4, 3), 1.0 / 3.0)
+    unclear = SimpleNamespace(better=False, worse=False)
+    monkeypatch.setattr(analysis, "comparison_facts", lambda _: unclear)
+    monkeypatch.setattr(analysis, "never_predicted", lambda _: [0])
+    monkeypatch.setattr(analysis, "perhaps_patients", lambda _: "")
+    audited = SimpleNamespace(
+        facts={"judged": False}, summary={"verify_more": 20, "verified": {"labels": 40}}
+    )
+
+    def run(probabilities: Any) -> Any:
+        return SimpleNamespace(
+            held_out={"test": SimpleNamespace(probabilities=probabilities)},
+            config=SimpleNamespace(
+                network_name="odds", network="odds", image_size=224, backbone="auto"
+            ),
+            facts=SimpleNamespace(data=SimpleNamespace(class_counts=(90, 20, 60))),
+        )
+
+    def analysis_of(plain: Any) -> Any:
+        return SimpleNamespace(
+            run=run(p),
+            plain=run(plain),
+            audited=audited,
+            comparison=unclear,
+            evaluation=SimpleNamespace(grades=Grades(["0", "1", "2"])),
+            inspection=SimpleNamespace(
+                manifest=SimpleNamespace(patients=(), are_features=False), source=Path("labels.csv")
+            ),
+            folder=Path("out"),
+        )
+
+    same = analysis.analysis_facts(analysis_of(p.copy()), "unclear")
+    assert "the same answers as plain training" in analysis.against_plain(same)
+    other = analysis.analysis_facts(analysis_of(p + 0.01), "unclear")
+    assert "too small to show a difference" in analysis.against_plain(other)
+    # the most frequent grade is missed, not a rare one
+    helps = " ".join(analysis.what_would_help(same))
+    assert "More images. Grade 0 is never predicted on the test side." in helps
+    # a sample counts what is verified already
+    monkeypatch.setattr(analysis, "evaluation_facts", lambda _: SimpleNamespace(verdict="unclear"))
+    commands = analysis.next_commands(analysis_of(p))
+    assert commands["To learn how many labels are wrong"].endswith("--sample 60")
