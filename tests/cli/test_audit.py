@@ -79,7 +79,9 @@ def test_the_summary_says_what_to_know_and_what_to_do(
     monkeypatch.setattr("srjt.auditing.audit.estimate_noise", judged_by(learnt=False))
     said = command.prints("audit", mine, "--out", tmp_path / "audit", "--folds", "2", *SMALL)
     first, _, rest = said.partition("scoring every label.\n")[2].partition("\n")
-    assert first.startswith("The networks cannot tell which labels are wrong. They have not learnt")
+    assert first.startswith(
+        "The networks cannot tell which labels are wrong. The networks have not learnt"
+    )
     for claim in ("guess", "more probable", "Expected errors"):
         assert claim not in rest
     found = read_audit(tmp_path / "audit")
