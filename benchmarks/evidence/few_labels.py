@@ -142,6 +142,8 @@ PLANS: dict[str, tuple[Plan, ...]] = {
         (REAL, (1000,), SEARCHED, (0,), (20,), (f"{FIT}10,batch_size=16",)),
         (("deepdrid:quasi", "acne:doctor"), (ALL,), SEARCHED, (0,), (40,), (f"{FIT}10",)),
         (REAL, (300,), SEARCHED, (0,), (40,), (f"{FIT}5,batch_size=16",)),
+        (REAL, (1000,), SEARCHED, (0,), (150,), (f"{FIT}10",)),
+        (("deepdrid:quasi", "acne:doctor"), (ALL,), SEARCHED, (0,), (150, 80), (f"{FIT}10",)),
     ),
     "augment": (
         (REAL, (ALL,), (0,), (0,), (20,), (f"{FIT}10{CHANGES[1]}", f"{FIT}10{CHANGES[2]}")),
@@ -152,6 +154,12 @@ PLANS: dict[str, tuple[Plan, ...]] = {
         ),
         (REAL, (1000,), SEARCHED, (0,), (40,), (f"{VERIFIED}10,batch_size=32",)),
         (REAL, (ALL,), SEARCHED, (0,), (20,), (f"{VERIFIED}10",)),
+        # changed images may need more epochs
+        *(
+            (REAL, (size,), SEARCHED, (0,), (80,), (f"{FIT}10,batch_size={batch}{change}",))
+            for change in CHANGES[:2]
+            for size, batch in ((300, 16), (1000, 32))
+        ),
     ),
     "own-rates": (
         (
@@ -204,7 +212,7 @@ PLANS: dict[str, tuple[Plan, ...]] = {
         ((*REAL[:3], *ONE_SIDED), (1000,), HELD, (0,), (40,), (f"{VERIFIED}10",)),
     ),
     "fewest": ((EVERY, (100,), HELD, (0,), (40,), SMALL_BATCHES[:3]),),
-    "all": ((EVERY, (ALL,), HELD, (0,), (20,), (f"{FIT}10", PEERS[0])),),
+    "all": ((EVERY, (ALL,), HELD, (0, *MORE_SEEDS), (20,), (f"{FIT}10", PEERS[0])),),
     "median": (
         ((*EVERY, *ONE_SIDED), (100, *FEW), HELD, (0, *MORE_SEEDS), (40,), (MEDIAN_GRADE,)),
         ((*EVERY, *ONE_SIDED), (ALL,), HELD, (0,), (20,), (MEDIAN_GRADE,)),
