@@ -36,7 +36,8 @@ def changed(pixels, limits, *, flip=False, **numbers):
     margin = pixels.shape[1] - SIZE
     crop = feed.centre_crops(len(pixels), margin=margin)
     flips = torch.full((len(pixels),), flip)
-    return augment.change(pixels, crop.offsets, flips, draws, size=SIZE, limits=limits)
+    changes = augment.changes_from(draws, limits)
+    return augment.change(pixels, crop.offsets, flips, changes, size=SIZE, cutout=limits.cutout)
 
 
 def centre(pixels):
@@ -48,8 +49,8 @@ def test_without_changes_it_is_a_crop_and_a_mirror_image():
     pixels = images()
     draws = torch.Generator().manual_seed(2)
     crops = feed.draw_crops((len(pixels),), margin=4, generator=draws)
-    numbers = augment.draw_changes((len(pixels),), generator=draws)
-    found = augment.change(pixels, crops.offsets, crops.flips, numbers, size=SIZE, limits=NONE)
+    changes = augment.draw_changes((len(pixels),), limits=NONE, generator=draws)
+    found = augment.change(pixels, crops.offsets, crops.flips, changes, size=SIZE)
     plain = feed.crop_and_flip(pixels, crops.offsets, crops.flips, size=SIZE).float()
     torch.testing.assert_close(found, plain, atol=1e-2, rtol=0)
 
@@ -98,10 +99,10 @@ def test_pixels_stay_between_0_and_255():
     draws = torch.Generator().manual_seed(3)
     pixels = images(count=16, side=24)
     crops = feed.draw_crops((16,), margin=12, generator=draws)
-    numbers = augment.draw_changes((16,), generator=draws)
     for limits in AUGMENTATIONS.values():
+        changes = augment.draw_changes((16,), limits=limits, generator=draws)
         found = augment.change(
-            pixels, crops.offsets, crops.flips, numbers, size=SIZE, limits=limits
+            pixels, crops.offsets, crops.flips, changes, size=SIZE, cutout=limits.cutout
         )
         assert found.shape == (16, 3, SIZE, SIZE)
         assert found.min() >= 0
@@ -123,9 +124,34 @@ def test_cutout_is_one_square_of_the_mean():
 
 def test_limits_are_reached_and_not_passed():
     draws = torch.Generator().manual_seed(4)
-    numbers = augment.draw_changes((10_000,), generator=draws)
-    angles = (2 * numbers[:, 0] - 1) * AUGMENTATIONS["light"].rotation
-    assert numbers.shape == (10_000, augment.DRAWS)
-    assert -15 <= angles.min() < -14.9
-    assert 14.9 < angles.max() <= 15
+    changes = augment.draw_changes((10_000,), limits=AUGMENTATIONS["light"], generator=draws)
+    angles = torch.rad2deg(torch.atan2(changes[:, 1], changes[:, 0]))
+    assert -15.001 <= angles.min() < -14.9
+    assert 14.9 < angles.max() <= 15.001
     assert math.isclose(angles.mean(), 0, abs_tol=0.5)
+    zooms = changes[:, :2].norm(dim=1)
+    assert 1 / 1.101 <= zooms.min() < 1 / 1.098
+    assert 1.098 < zooms.max() <= 1.101
+    assert math.isclose(zooms.log().mean(), 0, abs_tol=0.005)
+
+
+def test_the_mean_of_an_image_changes_with_its_brightness_alone():
+    pixels = 100 + images() // 16
+    mean = centre(pixels).mean(dim=(1, 2, 3))
+    limits = replace(NONE, brightness=0.2, contrast=0.3, saturation=0.3)
+    found = changed(pixels, limits, draw3=0.9, draw4=0.2, draw5=1.0)
+    torch.testing.assert_close(found.mean(dim=(1, 2, 3)), mean * 1.2, atol=1e-2, rtol=1e-4)
+
+
+def test_colours_are_changed_one_after_the_other():
+    """Contrast, saturation and brightness at once are what each does to the result of the one
+    before."""
+    pixels = 100 + images() // 16
+    limits = replace(NONE, brightness=0.2, contrast=0.3, saturation=0.4)
+    found = changed(pixels, limits, draw3=0.9, draw4=0.2, draw5=0.7)
+    expected = centre(pixels)
+    mean = expected.mean(dim=(1, 2, 3), keepdim=True)
+    expected = mean + (expected - mean) * 1.24
+    grey = expected.mean(dim=1, keepdim=True)
+    expected = (grey + (expected - grey) * 0.76) * 1.08
+    torch.testing.assert_close(found, expected, atol=1e-2, rtol=1e-4)

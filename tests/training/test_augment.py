@@ -6,6 +6,7 @@ import torch
 
 import srjt
 from srjt.data import folds, synthetic
+from srjt.data.images.augment import AUGMENTATIONS
 from srjt.errors import SrjtError
 from srjt.training.batches import draw_plan
 
@@ -18,15 +19,21 @@ def data():
 
 def test_draws_depend_on_seed_and_epoch_alone():
     def plan(**changes):
-        settings = {"batch_size": 4, "epoch": 3, "seed": 1, "margin": 4, "changed": True}
+        settings = {
+            "batch_size": 4,
+            "epoch": 3,
+            "seed": 1,
+            "margin": 4,
+            "augmentation": AUGMENTATIONS["light"],
+        }
         return draw_plan(20, **{**settings, **changes})
 
-    assert torch.equal(plan().draws, plan().draws)
-    assert not torch.equal(plan().draws, plan(epoch=4).draws)
-    assert not torch.equal(plan().draws, plan(seed=2).draws)
+    assert torch.equal(plan().changes, plan().changes)
+    assert not torch.equal(plan().changes, plan(epoch=4).changes)
+    assert not torch.equal(plan().changes, plan(seed=2).changes)
     # the paper's crops and order are not moved by it
-    paper = plan(changed=False)
-    assert paper.draws.shape == (5, 4, 0)
+    paper = plan(augmentation=None)
+    assert paper.changes.shape == (5, 4, 0)
     for name in ("rows", "offsets", "flips"):
         assert torch.equal(getattr(plan(), name), getattr(paper, name))
 

@@ -44,7 +44,7 @@ class Plan:
     rows: Tensor  # (steps, B) int64 positions in the training set
     offsets: Tensor  # (steps, B, 2) int64
     flips: Tensor  # (steps, B) bool
-    draws: Tensor  # (steps, B, D) what else is done to each image; D is 0 where nothing is
+    changes: Tensor  # (steps, B, D) what else is done to each image; D is 0 where nothing is
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -61,7 +61,7 @@ class Plan:
     ) -> Batch:
         """Batch number ``step`` (a 0-d tensor), gathered from a store on the GPU."""
         number = step.view(1) % len(self.rows)  # a warm-up may be longer than a short epoch
-        rows, offsets, flips, draws = (
+        rows, offsets, flips, changes = (
             tensor.index_select(0, number)[0] for tensor in vars(self).values()
         )
         pixels = data.feed.pixels
@@ -70,7 +70,7 @@ class Plan:
         if pixels.ndim == 2:
             return Batch(pixels.index_select(0, places), data.targets[rows], rows)
         if preprocess.augmentation is not None:
-            x = preprocess.train(pixels.index_select(0, places), offsets, flips, draws)
+            x = preprocess.train(pixels.index_select(0, places), offsets, flips, changes)
             return Batch(x, data.targets[rows], rows)
         images = image_feed.gather_crops(pixels, places, offsets, flips, size=preprocess.crop)
         return Batch(image_feed.normalise(images, dtype=preprocess.dtype), data.targets[rows], rows)
@@ -86,13 +86,13 @@ def draw_plan(
     augment: bool = True,
     flip: bool = True,
     weights: Tensor | None = None,
-    changed: bool = False,
+    augmentation: Augmentation | None = None,
 ) -> Plan:
     """Shuffle, cut into whole batches (a smaller last one is dropped), draw a crop and a flip for
     each sample.
 
-    weights: (samples,) relative frequency of each sample; None: each sample once. changed: draw
-    what an augmentation does to each sample, too.
+    weights: (samples,) relative frequency of each sample; None: each sample once. augmentation:
+    draw what it does to each sample, too.
     """
     draws = generator(seed, "plan", epoch)
     steps = samples // batch_size
@@ -107,13 +107,15 @@ def draw_plan(
         crops = image_feed.centre_crops(steps * batch_size, margin=margin)
     flips = crops.flips if flip else torch.zeros_like(crops.flips)
     changes = torch.zeros(*rows.shape, 0)
-    if changed:
-        changes = image_augment.draw_changes((steps, batch_size), generator=draws)
+    if augmentation is not None:
+        changes = image_augment.draw_changes(
+            (steps, batch_size), limits=augmentation, generator=draws
+        )
     return Plan(
         rows=rows,
         offsets=crops.offsets.view(*rows.shape, 2),
         flips=flips.view(rows.shape),
-        draws=changes,
+        changes=changes,
     )
 
 
@@ -181,8 +183,8 @@ class Preprocess:
     eval_transform: Transform | None = None
     augmentation: Augmentation | None = None  # None: crop and mirror alone
 
-    def train(self, pixels: Tensor, offsets: Tensor, flips: Tensor, draws: Tensor) -> Tensor:
-        """offsets: (B, 2); flips: (B,); draws: (B, D) of ``augment.draw_changes``."""
+    def train(self, pixels: Tensor, offsets: Tensor, flips: Tensor, changes: Tensor) -> Tensor:
+        """offsets: (B, 2); flips: (B,); changes: (B, D) of ``augment.draw_changes``."""
         if pixels.ndim == 2:
             return pixels
         if self.train_transform is not None:
@@ -191,10 +193,8 @@ class Preprocess:
             images = image_feed.crop_and_flip(pixels, offsets, flips, size=self.crop)
             return self._normalised(images)
         images = image_augment.change(
-            pixels, offsets, flips, draws, size=self.crop, limits=self.augmentation
+            pixels, offsets, flips, changes, size=self.crop, cutout=self.augmentation.cutout
         )
-        if self.channels_last:
-            images = images.contiguous(memory_format=torch.channels_last)
         return self._normalised(images)
 
     def evaluate(self, pixels: Tensor, view: Crops | None = None) -> Tensor:
@@ -280,9 +280,9 @@ def train_batches(
     plan_rows = plan.rows[first:].to(device, non_blocking=True)
     offsets = plan.offsets[first:, part].to(device, non_blocking=True)
     flips = plan.flips[first:, part].to(device, non_blocking=True)
-    draws = plan.draws[first:, part].to(device, non_blocking=True)
+    changes = plan.changes[first:, part].to(device, non_blocking=True)
     for step, pixels in enumerate(data.feed.batches(data.rows[plan.rows[first:, part]])):
-        x = preprocess.train(pixels, offsets[step], flips[step], draws[step])
+        x = preprocess.train(pixels, offsets[step], flips[step], changes[step])
         x, targets = method.prepare(x, data.targets[plan_rows[step][part]], generator=generator)
         yield Batch(x, targets, plan_rows[step])
 

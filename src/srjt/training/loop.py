@@ -201,7 +201,7 @@ class _Training:
             augment=self.run.preprocess.train_transform is None,
             flip=self.config.flip,
             weights=self.weights,
-            changed=self.run.preprocess.augmentation is not None,
+            augmentation=self.run.preprocess.augmentation,
         )
 
     # ---- an epoch

@@ -3,7 +3,8 @@
 The paper crops and mirrors. ``light`` and ``strong`` change more, and are meant for few images. As
 for crops, random numbers and pixels are separate: a CPU generator draws what happens to each image
 of an epoch at once, so that it depends on the seed, the epoch and the place in the batch alone, and
-the pixels are changed by plain tensor operations that a CUDA graph can capture.
+the pixels are changed by plain tensor operations that a CUDA graph can capture. There are few of
+them, because each reads and writes all pixels once.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-DRAWS = 8  # random numbers of an image, see ``change``
+DRAWS = 8  # random numbers of an image, see ``changes_from``
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,83 +54,93 @@ AUGMENTATIONS = {
 }
 
 
-def draw_changes(shape: tuple[int, ...], *, generator: torch.Generator) -> Tensor:
-    """(*shape, DRAWS) numbers between 0 and 1: what ``change`` does to each image."""
-    return torch.rand((*shape, DRAWS), generator=generator)
+def draw_changes(
+    shape: tuple[int, ...], *, limits: Augmentation, generator: torch.Generator
+) -> Tensor:
+    """(*shape, 9) what ``change`` does to each image, drawn within the limits."""
+    return changes_from(torch.rand((*shape, DRAWS), generator=generator), limits)
+
+
+def changes_from(draws: Tensor, limits: Augmentation) -> Tensor:
+    """(…, DRAWS) numbers between 0 and 1 → (…, 9) what ``change`` does to each image:
+
+    - 0, 1: how far (x, y) of the stored image moves with a step to the right in the changed one,
+    - 2, 3: … with a step down,
+    - 4, 5, 6: the factors of a pixel's colour, of its grey and of the image's mean,
+    - 7, 8: the middle (row, column) of the cutout, as shares of the side.
+    """
+    turn, size, over, contrast, saturation, brightness, row, column = draws.unbind(-1)
+    angle = math.radians(limits.rotation) * (2 * turn - 1)
+    scale = torch.exp(math.log(limits.zoom) * (2 * size - 1))
+    cosine = angle.cos() * scale
+    sine = angle.sin() * scale
+    upright = torch.ones_like(over)
+    if limits.upside_down:
+        upright = torch.where(over < 0.5, -1.0, 1.0)
+    # contrast about the image's mean m, saturation about a pixel's grey g, then brightness:
+    # x → b (m (1 − c) + c (1 − s) g + c s x)
+    c = 1 + limits.contrast * (2 * contrast - 1)
+    s = 1 + limits.saturation * (2 * saturation - 1)
+    b = 1 + limits.brightness * (2 * brightness - 1)
+    steps = [cosine, sine, -sine * upright, cosine * upright]
+    return torch.stack([*steps, b * c * s, b * c * (1 - s), b * (1 - c), row, column], dim=-1)
 
 
 def change(
     pixels_BHWC: Tensor,
     offsets: Tensor,
     flips: Tensor,
-    draws: Tensor,
+    changes: Tensor,
     *,
     size: int,
-    limits: Augmentation,
+    cutout: float = 0.0,
 ) -> Tensor:
     """Crop and mirror as ``crop_and_flip`` does, and rotate, zoom and recolour in the same step.
 
-    pixels: (B, H, W, 3) uint8; offsets: (B, 2); flips: (B,); draws: (B, DRAWS). Returns (B, 3,
-    size, size) float32 from 0 to 255. What lies outside of the stored image is mirrored in.
+    pixels: (B, S, S, 3) uint8; offsets: (B, 2); flips: (B,); changes: (B, 9), see ``changes_from``;
+    cutout: side of the square as a share of ``size``. Returns (B, 3, size, size) float32 from 0 to
+    255 in channels_last memory. What lies outside of the stored image is mirrored in.
     """
-    draws = draws.to(torch.float32)
     images = pixels_BHWC.permute(0, 3, 1, 2).float()
-    places = _places(images.shape, offsets, flips, draws, size=size, limits=limits)
+    places = _places(offsets, flips, changes, side=images.shape[-1], size=size)
     moved = functional.grid_sample(
         images, places, mode="bilinear", padding_mode="reflection", align_corners=True
     )
-    coloured = _recoloured(moved, draws, limits)
-    if limits.cutout > 0:
-        coloured = _cut_out(coloured, draws, limits)
-    return coloured
+    return _recoloured(moved, changes, cutout=cutout)
 
 
-def _places(
-    shape: torch.Size,
-    offsets: Tensor,
-    flips: Tensor,
-    draws: Tensor,
-    *,
-    size: int,
-    limits: Augmentation,
-) -> Tensor:
-    """(B, size, size, 2) where each pixel comes from, from −1 to 1 as ``grid_sample`` has it."""
-    height, width = shape[-2:]
-    angle = (2 * draws[:, 0] - 1) * math.radians(limits.rotation)
-    scale = torch.exp((2 * draws[:, 1] - 1) * math.log(limits.zoom))
-    cosine = (angle.cos() * scale)[:, None, None]
-    sine = (angle.sin() * scale)[:, None, None]
+def _places(offsets: Tensor, flips: Tensor, changes: Tensor, *, side: int, size: int) -> Tensor:
+    """(B, size, size, 2) where each pixel comes from, x and y from −1 to 1 as ``grid_sample`` has
+    it: the sum of what its column and its row add."""
     middle = (size - 1) / 2
-    along = torch.arange(size, device=offsets.device, dtype=torch.float32) - middle
-    right = torch.where(flips[:, None], -along, along)[:, None, :]  # (B, 1, size)
-    down = along.expand(len(offsets), -1)
-    if limits.upside_down:
-        down = torch.where(draws[:, 2:3] < 0.5, -down, down)
-    down = down[:, :, None]  # (B, size, 1)
-    x = cosine * right - sine * down + (offsets[:, 1].float() + middle)[:, None, None]
-    y = sine * right + cosine * down + (offsets[:, 0].float() + middle)[:, None, None]
-    return torch.stack([2 * x / (width - 1) - 1, 2 * y / (height - 1) - 1], dim=-1)
+    along = torch.arange(size, device=offsets.device, dtype=torch.float32)[:, None] - middle
+    to_the_right, down = changes[:, None, 0:2], changes[:, None, 2:4]
+    mirrored = torch.where(flips[:, None, None], -to_the_right, to_the_right)
+    centre = offsets.flip(1)[:, None, :] + middle  # (B, 1, 2): x, y
+    step = 2 / (side - 1)
+    of_columns = along * (mirrored * step)  # (B, size, 2)
+    of_rows = along * (down * step) + (centre * step - 1)
+    return of_columns[:, None, :, :] + of_rows[:, :, None, :]
 
 
-def _recoloured(images: Tensor, draws: Tensor, limits: Augmentation) -> Tensor:
-    """Contrast about the image's mean, saturation about each pixel's grey, and brightness."""
+def _recoloured(images: Tensor, changes: Tensor, *, cutout: float) -> Tensor:
+    """Colours, and a square with the image's mean. What is alike in the three colours is computed
+    for one."""
+    of_colour, of_grey, of_mean = changes[:, 4:7, None, None, None].unbind(1)  # (B, 1, 1, 1)
+    grey = images.mean(dim=1, keepdim=True)  # (B, 1, size, size)
+    mean = grey.mean(dim=(2, 3), keepdim=True)
+    added = torch.addcmul(mean * of_mean, grey, of_grey)
+    if cutout > 0:
+        inside = _inside(changes[:, 7:9], size=images.shape[-1], cutout=cutout)
+        added = torch.where(inside, mean * (of_mean + of_grey + of_colour), added)
+        of_colour = of_colour.masked_fill(inside, 0.0)
+    changed = torch.empty_like(images, memory_format=torch.channels_last)
+    return torch.addcmul(added, images, of_colour, out=changed).clamp_(0, 255)
 
-    def factor(number: int, most: float) -> Tensor:
-        return (1 + (2 * draws[:, number] - 1) * most)[:, None, None, None]
 
-    mean = images.mean(dim=(1, 2, 3), keepdim=True)
-    images = mean + (images - mean) * factor(3, limits.contrast)
-    grey = images.mean(dim=1, keepdim=True)
-    images = grey + (images - grey) * factor(4, limits.saturation)
-    return (images * factor(5, limits.brightness)).clamp(0, 255)
-
-
-def _cut_out(images: Tensor, draws: Tensor, limits: Augmentation) -> Tensor:
-    """A square about a drawn place, which may reach over the edge, gets the image's mean."""
-    size = images.shape[-1]
-    half = limits.cutout * size / 2
-    along = torch.arange(size, device=images.device, dtype=torch.float32)
-    down = (along - draws[:, 6:7] * size).abs() < half  # (B, size)
-    right = (along - draws[:, 7:8] * size).abs() < half
-    inside = (down[:, :, None] & right[:, None, :])[:, None]
-    return torch.where(inside, images.mean(dim=(1, 2, 3), keepdim=True), images)
+def _inside(middles: Tensor, *, size: int, cutout: float) -> Tensor:
+    """(B, 1, size, size) the pixels of a square about ``middles`` (B, 2), which may reach over the
+    edge."""
+    along = torch.arange(size, device=middles.device, dtype=torch.float32)
+    near = (along - middles[:, :, None] * size).abs() < cutout * size / 2  # (B, 2, size)
+    return (near[:, 0, :, None] & near[:, 1, None, :])[:, None]
