@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
-from recipe_tables import MACRO_F1, MAE, ONE_NETWORK, pipes, unseen
+from recipe_tables import DEVELOPED_ON, MACRO_F1, MAE, ONE_NETWORK, pipes, unseen
 from scipy import stats
 
 from srjt.ordinal.intervals import holm
@@ -59,6 +59,17 @@ SMALL = ",batch_size=16"  # with fewer than 1,000 labels, for all methods but th
 LONGER, LONGER_BATCH = 40, ",batch_size=32"  # with all labels of the two smallest sets
 ALL_FOLDS = 3
 FEWEST_SETS = 3  # with all folds, for a row
+DEFAULT_BATCHES = {300: "16", 1000: "32", 0: "64"}
+CHANGES = {
+    "epochs": "{} epochs",
+    "batch_size": "batches of {}",
+    "co_lambda": "λ = {}",
+    "grows_with": "grows with the epochs",
+    "transition": "no correction",
+    "learning_rate": "learning rate {}",
+    "augment": "`--augment {}`",
+    "verified": "{} verified grades",
+}
 OTHER_RULE = [f"{name} for_macro_f1 ensemble" for name in ("mae", "macro_f1")]
 KEYS = ["labels", "name", "network", "learning_rate", "set", "noise", "seed"]
 
@@ -136,6 +147,53 @@ def few_labels_longer(folder: Path) -> str:
     cases = [case for case in EVERY_SET if case[0] in ("deepdrid", "acne")]
     rows = [[name, *_cells(runs[runs["name"] == name], cases)] for name in (OURS, BEFORE, PLAIN)]
     return pipes(["method", *(CASES[case] for case in cases)], rows)
+
+
+def few_labels_settings(folder: Path) -> str:
+    """Other settings of ``srjt`` on the folds that chose them, minus the present ones in the same
+    trainings."""
+    runs = pd.read_csv(folder / "few_labels.csv")
+    chosen = runs["fold"].isin(DEVELOPED_ON) & runs["labels"].isin(list(DEFAULT_BATCHES))
+    runs = runs[chosen & (runs["seed"] == 0) & (runs["noise"] != "one-sided")]
+    runs = runs[runs["method"].str.startswith("srjt") & (runs["set"] != "eyepacs")]
+    runs["change"] = [_change(*run) for run in runs[["labels", "epochs", "method"]].to_numpy()]
+    runs = runs.set_index(["labels", "change", "set", "fold"])[[MAE, MACRO_F1]].sort_index()
+    rows = []
+    for labels in DEFAULT_BATCHES:
+        default = runs.loc[labels, ""]
+        means = default.groupby("set").mean().mean()
+        present = f"**{LENGTHS[labels]} epochs, batches of {DEFAULT_BATCHES[labels]}, λ = 10**"
+        rows.append([_size(labels), present, "4", *(f"{mean:.3f}" for mean in means), "–"])
+        changes = set(runs.loc[labels].index.get_level_values("change")) - {""}
+        for change in sorted(changes, key=lambda change: (change.count(","), change)):
+            minus = (runs.loc[labels, change] - default).dropna()
+            by_set = minus.groupby("set").mean()
+            found = [_difference(by_set[name]) for name in (MAE, MACRO_F1)]
+            lower = f"{(minus[MAE] < 0).sum()} of {len(minus)}"
+            rows.append([_size(labels), change, str(len(by_set)), *found, lower])
+    names = ["labels", "setting", "data sets", "MAE", "macro-F1", "trainings with a lower MAE"]
+    return pipes(names, rows)
+
+
+def _change(labels: int, epochs: int, method: str) -> str:
+    """What differs from the present settings, for a reader; nothing for the present ones."""
+    name, _, settings = method.replace("method_options.", "").partition(":")
+    found = {"batch_size": "64"} | dict(item.split("=", 1) for item in settings.split(","))
+    found["epochs"] = str(epochs)
+    if "verified" in name:
+        found["verified"] = "100"
+    usual = {
+        "epochs": str(LENGTHS[labels]),
+        "batch_size": DEFAULT_BATCHES[labels],
+        "co_lambda": "10",
+        "grows_with": "fit",
+    }
+    parts = [
+        text.format(found[key])
+        for key, text in CHANGES.items()
+        if key in found and found[key] != usual.get(key)
+    ]
+    return ", ".join(parts)
 
 
 def _by_size(runs: pd.DataFrame, names: Sequence[str], cases: Sequence[tuple[str, str]]) -> str:
@@ -229,7 +287,9 @@ def by_rate(runs: pd.DataFrame, other: str) -> pd.DataFrame | None:
 
 
 def _difference(by_set: pd.Series[float]) -> str:
-    """The mean with its 95 % interval."""
+    """The mean with its 95 % interval, of three sets or more."""
+    if len(by_set) < FEWEST_SETS:
+        return _signed(by_set.mean())
     interval = stats.ttest_1samp(by_set, 0.0).confidence_interval()
     return f"{_signed(by_set.mean())} ({_signed(interval.low)} to {_signed(interval.high)})"
 

@@ -37,6 +37,7 @@ from srjt.training.checkpoint import LAST, last_epochs, read_metrics
 ROOT = Path(__file__).parents[2]
 PAGES = (
     "docs/evidence.md",
+    "docs/evidence-tables.md",
     "docs/paper-and-code.md",
     "docs/promises.md",
     "README.md",

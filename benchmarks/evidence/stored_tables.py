@@ -18,6 +18,7 @@ from few_labels_tables import (
     few_labels_networks,
     few_labels_others,
     few_labels_purpose,
+    few_labels_settings,
 )
 from recipe_tables import (
     MACRO_F1,
@@ -579,6 +580,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "few-labels-networks": few_labels_networks,
     "few-labels-others": few_labels_others,
     "few-labels-purpose": few_labels_purpose,
+    "few-labels-settings": few_labels_settings,
     "recipe-rates": recipe_rates,
     "recipe-optimisers": recipe_optimisers,
     "ramp": ramp,
