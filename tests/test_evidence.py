@@ -317,6 +317,49 @@ def test_few_labels_are_compared_over_data_sets(tmp_path: Path) -> None:
     assert len(set(adjusted[:3])) == 3
 
 
+def test_other_settings_are_compared_in_the_same_trainings(tmp_path: Path) -> None:
+    tables = importlib.import_module("few_labels_tables")
+    present = f"srjt:{tables.FIT}"
+    both_folds = [
+        # folds and sets differ by far more than the settings
+        *few_trainings(lambda k, fold, seed: fold + 10 * k, method=f"{present},batch_size=32"),
+        *few_trainings(
+            lambda k, fold, seed: fold + 10 * k + 0.1 * k - 0.15,
+            lambda k, *_: 0.5 + 0.02 * k,
+            method=f"{present},batch_size=32,augment=light",
+        ),
+        *few_trainings(lambda *_: 9.0, method=f"standard:{tables.OPTIMISER}"),
+    ]
+    for row in both_folds:
+        row["fold"] -= 2
+    # an old weight, of two sets and one fold alone: compared with the present one in these
+    before = few_trainings(lambda k, fold, seed: 10 * k + 2.5, method=f"srjt:{tables.TRAINING}")
+    before = [{**row, "fold": 0} for row in before if row["fold"] == 2][:4]
+    rows = [*both_folds, *before]
+    full = [{**row, "labels": labels} for labels in (300, 0) for row in both_folds[:24]]
+    batch = {300: ",batch_size=16", 0: ""}
+    for row in full:
+        row["method"] = present + batch[row["labels"]]
+        row["epochs"] = tables.LENGTHS[row["labels"]]
+    pd.DataFrame([*rows, *full]).to_csv(tmp_path / "few_labels.csv", index=False)
+
+    table = tables.few_labels_settings(tmp_path).splitlines()[2:]
+    found = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table]
+    assert [row[:3] for row in found] == [
+        ["300", "**40 epochs, batches of 16, λ = 10**", "4"],
+        ["1,000", "**40 epochs, batches of 32, λ = 10**", "4"],
+        ["1,000", "`--augment light`", "4"],
+        ["1,000", "batches of 64, λ = 4, grows with the epochs", "2"],
+        ["all", "**20 epochs, batches of 64, λ = 10**", "4"],
+    ]
+    k = np.arange(4)
+    assert found[1][3:] == ["17.500", "0.500", "–"]
+    assert found[2][3] == mean_and_interval(0.1 * k - 0.15)
+    assert found[2][4] == mean_and_interval(0.02 * k)
+    assert found[2][5] == "4 of 8"
+    assert found[3][3:] == ["+0.500", "+0.000", "0 of 2"]
+
+
 def mean_and_interval(by_set: np.ndarray) -> str:
     low, high = stats.ttest_1samp(by_set, 0.0).confidence_interval()
     return f"{by_set.mean():+.3f} ({low:+.3f} to {high:+.3f})".replace("-", "−")
