@@ -116,7 +116,7 @@ def test_grades_that_are_never_predicted_are_said_on_every_page() -> None:
 
 @pytest.mark.slow
 def test_only_what_can_help_is_advised() -> None:
-    """A grade without a training image needs images; thresholds need validation samples."""
+    """A grade without a training image needs images; another rule must give a missed grade."""
     side = drawn_side(300, patients=300, wrong=0.0, truth=False)
     low = drawn_answers(side, np.minimum(side.labels, 1))
     found = evaluate_sides(made_run(held_out={"validation": low, "test": low}), resamples=20)[
@@ -126,15 +126,36 @@ def test_only_what_can_help_is_advised() -> None:
     def helps(**facts: Any) -> str:
         return evaluation_facts(replace(found, **facts)).helps
 
-    assert "--target-metric macro_f1" in helps(purpose="mae")
-    assert "--target-metric" not in helps(purpose="macro_f1")
-    assert "--target-metric" not in helps(purpose="mae", fits_thresholds=False)
+    assert "--target-metric macro_f1" in helps(given_for_macro_f1=(3,))
+    assert "--target-metric" not in helps(given_for_macro_f1=())
     assert helps(untrained_grades=(2, 3)) == (
         "training images of grades 2 and 3, of which there were none"
     )
-    one = helps(untrained_grades=(0, 3), purpose="mae")
+    one = helps(untrained_grades=(0, 3), given_for_macro_f1=(2,))
     assert one.startswith("training images of grade 3, of which there were none; more training")
     assert "--target-metric macro_f1" in one
+
+
+@pytest.mark.parametrize(
+    ("rare", "purpose", "given"),
+    [
+        ((0.55, 0.43, 0.01, 0.01), "mae", (1,)),  # seen, and never the likeliest or the median
+        ((0.55, 0.43, 0.01, 0.01), "macro_f1", ()),  # grade 1 is predicted
+        ((0.94, 0.02, 0.02, 0.02), "mae", ()),  # the networks do not tell it from grade 0
+    ],
+)
+def test_which_missed_grades_the_rule_for_macro_f1_gives(
+    rare: tuple[float, ...], purpose: Purpose, given: tuple[int, ...]
+) -> None:
+    side = drawn_side(200, patients=200)
+    labels = np.where(np.arange(200) % 10 == 0, 1, 0)
+    p = np.where((labels == 1)[:, None], rare, (0.94, 0.02, 0.02, 0.02)).astype(np.float32)
+    side = replace(side, labels=labels, probabilities=p[None])
+    run = made_run(held_out={"validation": side, "test": side})
+    options = Answering(target_metric=purpose)
+    found = evaluate_sides(run, options, resamples=20)["test"]
+    assert found.given_for_macro_f1 == given
+    assert ("--target-metric macro_f1" in evaluation_facts(found).helps) == bool(given)
 
 
 @pytest.mark.slow

@@ -44,7 +44,7 @@ from srjt.methods.base import Method
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.matrices import largest_rho, transition_matrix, transition_of
 from srjt.noise.quality import NoiseBounds, estimated_noise, given_noise
-from srjt.ordinal import decoding
+from srjt.ordinal import Purpose, decoding
 from srjt.ordinal.calibration import SMALLEST, Recalibration, choose_recalibration
 from srjt.training.config import TrainConfig
 from srjt.training.devices import amp_dtype, refuse_bf16_on_cpu
@@ -451,6 +451,13 @@ def grades_with_ranges(calibrated: CalibratedRun) -> tuple[int, ...]:
         return ()
     assert prepared is not None  # a coverage is given
     return tuple(np.flatnonzero(np.isfinite(prepared.rule.thresholds)).tolist())
+
+
+def given_for(purpose: Purpose, calibrated: CalibratedRun, answers: Answers) -> tuple[int, ...]:
+    """Positions of the grades that the answers would have if their grades were for this metric."""
+    options = replace(calibrated.options, target_metric=purpose, decoding=None)
+    rule = _grade_rule(replace(calibrated, options=options))
+    return tuple(torch.unique(rule.grades(torch.from_numpy(answers.probabilities))).tolist())
 
 
 def _fitted(calibrated: CalibratedRun) -> CalibratedRun:

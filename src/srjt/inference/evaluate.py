@@ -37,6 +37,7 @@ from srjt.inference.calibrated_run import (
     CalibratedRun,
     RunLike,
     calibrate_run,
+    given_for,
     grades_with_ranges,
     open_run,
 )
@@ -53,7 +54,7 @@ from srjt.notebook import HasPage
 from srjt.ordinal import Purpose, calibration
 from srjt.ordinal.baseline import Gain, gain_over_one_grade
 from srjt.ordinal.calibration import CalibrationBin, Recalibration
-from srjt.ordinal.decoding import FEWEST, GradeRule, LearnedPooling
+from srjt.ordinal.decoding import GradeRule, LearnedPooling
 from srjt.ordinal.metrics import NaiveBaseline, naive_baseline
 from srjt.progress import ProgressOption, progress_bar
 from srjt.readers.readings import Readings
@@ -257,8 +258,9 @@ class Evaluation(subgroups.Scores, HasPage):
         only if a grade is never predicted, or ranges hold for all grades together.
     untrained_grades : tuple of int
         Positions of the grades of which the run had no training sample.
-    fits_thresholds : bool
-        Whether the run's validation side has enough samples to fit thresholds between grades to.
+    given_for_macro_f1 : tuple of int
+        Positions of the grades that no answer has, and some would have with the target metric
+        ``macro_f1``.
     uncalibrated : list of CalibrationBin
         As ``calibration``, before recalibration; empty if there was none, or answers are pooled.
     answers : DataFrame
@@ -293,7 +295,7 @@ class Evaluation(subgroups.Scores, HasPage):
     coverage_by: str | None = None
     grades_with_ranges: tuple[int, ...] = ()
     untrained_grades: tuple[int, ...] = ()
-    fits_thresholds: bool = True
+    given_for_macro_f1: tuple[int, ...] = ()
     uncalibrated: list[CalibrationBin] = field(default_factory=list)
     answers: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False, compare=False)
 
@@ -470,46 +472,22 @@ def judge(
     """
     run = calibrated.run
     per = calibrated.options.per
-    grades = run.grades
     answers = judging.answers
     samples = judging.samples
-    labels = answers.labels
-    counts = answers.confusion.sum(axis=1)
-    if per:  # the run knows how many images of each grade it was trained on, not how many patients
-        training_counts = counts
-        naive: NaiveBaseline | None = naive_baseline(counts, counts)
-    else:
-        training_counts = run.facts.data.class_counts
-        naive = baseline_from(run.facts, counts)
-    purpose = calibrated.options.target_metric or run.config.target_metric
-    gain = None
-    if naive is not None:
-        gain = gain_over_one_grade(
-            labels,
-            answers.grades,
-            training_counts=training_counts,
-            metric=purpose,
-            groups=answers.groups,
-            resamples=judging.resamples,
-        )
     aspects: dict[str, Judged] = {}
     for name, rule in calibrated.rules.items():
         judged = rule.judge(judging)
         if judged is not None:
             aspects[name] = judged
-    separate: tuple[int, ...] = ()
-    never_predicted = (answers.confusion.sum(axis=1) > 0) & (answers.confusion.sum(axis=0) == 0)
-    if never_predicted.any() or "ranges" in aspects:  # pages may advise ranges for each grade
-        separate = grades_with_ranges(calibrated)
     return Evaluation(
         samples=len(answers),
         judged_by=judged_by,
         by_patient=samples.patients is not None,
-        purpose=purpose,
+        purpose=_purpose(calibrated),
         grade_rule=calibrated.grade_rule,
         **vars(subgroups.scores_of(answers, resamples=judging.resamples)),
         ranked_probability_score=calibration.ranked_probability_score(
-            answers.probabilities, labels
+            answers.probabilities, answers.labels
         ),
         recalibration=calibrated.recalibration,
         images=len(samples),
@@ -520,19 +498,66 @@ def judge(
         pooling_labels=None if calibrated.learned is None else validation_labels(run, per=per),
         run=run_name(run),
         side=side,
-        grades=grades,
+        grades=run.grades,
         features=len(run.in_shape) == 1,
         patients=number_of_patients(samples.patients),
-        naive=naive,
-        gain=gain,
         coverage_by=calibrated.options.coverage_by,
-        grades_with_ranges=separate,
         untrained_grades=tuple(np.flatnonzero(np.equal(run.facts.data.class_counts, 0)).tolist()),
-        fits_thresholds=len(run.held_out.get("validation", ())) >= FEWEST,
+        **_beside_one_grade(calibrated, judging),
+        **_against_missed_grades(calibrated, answers, ranges="ranges" in aspects),
         uncalibrated=_uncalibrated(calibrated, answers),
-        answers=_answer_rows(who, answers, grades),
+        answers=_answer_rows(who, answers, run.grades),
         aspects=aspects,
     )
+
+
+def _purpose(calibrated: CalibratedRun) -> Purpose:
+    """The metric that the grades are for."""
+    return calibrated.options.target_metric or calibrated.run.config.target_metric
+
+
+def _beside_one_grade(calibrated: CalibratedRun, judging: Judging) -> dict[str, Any]:
+    """What one grade for all scores, and what the answers gain over it."""
+    run = calibrated.run
+    answers = judging.answers
+    counts = answers.confusion.sum(axis=1)
+    naive: NaiveBaseline | None
+    if calibrated.options.per:
+        # the run knows how many images of each grade it was trained on, not how many patients
+        training_counts = counts
+        naive = naive_baseline(counts, counts)
+    else:
+        training_counts = run.facts.data.class_counts
+        naive = baseline_from(run.facts, counts)
+    if naive is None:
+        return {}
+    gain = gain_over_one_grade(
+        answers.labels,
+        answers.grades,
+        training_counts=training_counts,
+        metric=_purpose(calibrated),
+        groups=answers.groups,
+        resamples=judging.resamples,
+    )
+    return {"naive": naive, "gain": gain}
+
+
+def _against_missed_grades(
+    calibrated: CalibratedRun, answers: Answers, *, ranges: bool
+) -> dict[str, Any]:
+    """What pages may advise against grades that are never predicted, or that no range contains.
+
+    ranges: whether there are ranges of grades.
+    """
+    predicted = answers.confusion.sum(axis=0) > 0
+    missed = ~predicted & (answers.confusion.sum(axis=1) > 0)
+    advice: dict[str, Any] = {}
+    if missed.any() or ranges:
+        advice["grades_with_ranges"] = grades_with_ranges(calibrated)
+    if missed.any() and _purpose(calibrated) != "macro_f1":
+        given = given_for("macro_f1", calibrated, answers)
+        advice["given_for_macro_f1"] = tuple(grade for grade in given if not predicted[grade])
+    return advice
 
 
 def _uncalibrated(calibrated: CalibratedRun, answers: Answers) -> list[CalibrationBin]:

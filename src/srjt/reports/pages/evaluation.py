@@ -228,7 +228,7 @@ def what_helps(evaluation: Evaluation, missed: Sequence[int], *, ranges: bool) -
     parts.append(f"more training {noun} of such grades")
     if not evaluation.features:
         parts.append("a larger network, on a GPU")
-    if evaluation.purpose != "macro_f1" and evaluation.fits_thresholds:
+    if set(missed) & set(evaluation.given_for_macro_f1):
         parts.append("srjt predict --target-metric macro_f1, which gives rare grades more often")
     # a grade of too few calibration patients would be in every range
     if not ranges and set(missed) <= set(evaluation.grades_with_ranges):
