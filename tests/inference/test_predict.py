@@ -47,6 +47,7 @@ def test_columns_and_their_relations(image_run: Trained, data: Any) -> None:
         "expected_grade",
         "entropy",
         "disagreement",
+        "in_training",
     ]
     assert table["image"].tolist() == data.manifest.table["image"].tolist()
     p = table[PS].to_numpy(np.float64)
@@ -169,6 +170,12 @@ def test_training_samples_are_noticed(
     trained = len(data.split.train)
     expected = [5, 0, 40, trained, 0, trained, trained, trained, trained]
     assert [table.attrs["seen_in_training"] for table in seen.values()] == expected
+    assert seen["rows"]["in_training"].tolist() == np.isin(both, sides.train).tolist()
+    assert "in_training" not in seen["unseen"]
+    assert seen["per patient"]["in_training"].all()
+    of_all, of_named = seen["stems"], seen["many files, names without suffix"]
+    assert of_all["in_training"].sum() == trained
+    assert of_named["in_training"].equals(of_all["in_training"])
     assert predict(by_table["codes"], labels).attrs["seen_in_training"] is None
     sentence = f"The run was trained on 5 of these {len(both)} samples"
     assert any(warning.startswith(sentence) for warning in predictions_page(seen["rows"]).warnings)

@@ -135,6 +135,7 @@ OWN_COLUMNS = {
     "entropy",
     "disagreement",
     "highest_image",
+    "in_training",
 }
 MOST_LIKELY = decoding.GradeRule(decoding="argmax")
 R = TypeVar("R", bound=Rule)

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from srjt.data.duplicates import image_hashes
 from srjt.data.images.decode import OnBadImage, is_image
@@ -196,8 +197,10 @@ def predict(
         that with the highest grade (of several, with the highest expected grade). ``attrs["how"]``
         says how the answers came about, and ``attrs["seen_in_training"]`` how many of the samples
         are on the run's training side (of more than 1,000 files, those with the name or the id of a
-        training sample); None if that is not known. Further entries belong to the options that were
-        given, such as ``attrs["threshold"]`` of the referral, None without it.
+        training sample); None if that is not known. If there are any, the column ``in_training``
+        says which they are (of a patient: whether one of the images is). Further entries of
+        ``attrs`` belong to the options that were given, such as ``attrs["threshold"]`` of the
+        referral, None without it.
 
     Examples
     --------
@@ -225,17 +228,20 @@ def predict(
         store = calibrated.open_store(manifest, progress=decoded)
     images = calibrated.answer_store(store)
     samples = store.manifest.table
+    seen = _seen_in_training(run, store.manifest, progress=progress)
     if answering.per:
-        table = _pooled_table(calibrated, images, samples)
+        table = _pooled_table(calibrated, images, samples, seen)
     else:
         table = calibrated.table(images)
+        if seen is not None and seen.any():
+            table["in_training"] = seen
         _identify(run, table, samples, keep)
     table.attrs |= {
         "per": answering.per,
         "how": how_answered(calibrated),
         # (image, row or file, reason)
         "skipped": [*((one.where, one.detail) for one in problems), *store.skipped],
-        "seen_in_training": _seen_in_training(run, store.manifest, progress=progress),
+        "seen_in_training": None if seen is None else int(seen.sum()),
     }
     for aspect in registered_aspects():
         table.attrs.update(aspect.absent)
@@ -280,27 +286,32 @@ def usable_samples(
     return usable, list(samples.report.problems)
 
 
-def _seen_in_training(run: Trained, samples: Manifest, *, progress: ProgressOption) -> int | None:
-    """How many of the samples are on the run's training side; None if that is not known. Files are
-    decoded once more; of many, only those with the name or the id of a training sample."""
+def _seen_in_training(
+    run: Trained, samples: Manifest, *, progress: ProgressOption
+) -> NDArray[np.bool_] | None:
+    """(N,) which of the samples are on the run's training side; None if that is not known. Files
+    are decoded once more; of many, only those with the name or the id of a training sample."""
     if not run.training_ids or run.hashes is None:
         return None
+    rows = np.arange(len(samples))
     known = samples
+    if samples.arrays is None and len(samples) > ALL_COMPARED:
+        learnt = {name for sample in run.training_ids for name in _names(sample)}
+        named = [
+            not learnt.isdisjoint(_names(name) | _names(path))
+            for name, path in zip(samples.ids, samples.paths, strict=True)
+        ]
+        rows = np.flatnonzero(named)
+        if not len(rows):
+            return None
+        known = samples.select(rows)
     if samples.arrays is None:
-        if len(samples) > ALL_COMPARED:
-            learnt = {name for sample in run.training_ids for name in _names(sample)}
-            named = [
-                row
-                for row, (name, path) in enumerate(zip(samples.ids, samples.paths, strict=True))
-                if not learnt.isdisjoint(_names(name) | _names(path))
-            ]
-            if not named:
-                return None
-            known = samples.select(np.array(named, np.int64))
         # a function given as progress counts the images to predict
         with progress_bar("Comparing with the training images", progress is True) as compared:
             known = replace(known, hashes=image_hashes(known, progress=compared).pixels)
-    return len(same_samples(known, ids=run.training_ids, hashes=run.hashes))
+    seen = np.zeros(len(samples), dtype=bool)
+    seen[rows[same_samples(known, ids=run.training_ids, hashes=run.hashes)]] = True
+    return seen
 
 
 def _names(sample: str | Path) -> set[str]:
@@ -352,9 +363,12 @@ def _identify(
 
 
 def _pooled_table(
-    calibrated: CalibratedRun, images: Answers, samples: pd.DataFrame
+    calibrated: CalibratedRun,
+    images: Answers,
+    samples: pd.DataFrame,
+    seen: NDArray[np.bool_] | None,
 ) -> pd.DataFrame:
-    """One row per patient, or per other unit."""
+    """One row per patient, or per other unit. seen: (N,) images of the training side."""
     units = units_of(samples, calibrated.options.per)
     table = calibrated.table(calibrated.pool(images, units.codes))
     # the image of each unit with the highest grade; of several, that with the highest expected
@@ -363,6 +377,8 @@ def _pooled_table(
     order = np.lexsort((severity, images.grades, units.codes))  # the last of each unit
     last = order[np.flatnonzero(np.diff(units.codes[order], append=-1))]
     table["highest_image"] = samples["image"].iloc[last].astype(str).to_numpy(object)
+    if seen is not None and seen.any():
+        table["in_training"] = np.bincount(units.codes, weights=seen) > 0
     table.insert(0, "images", np.bincount(units.codes))
     for name in reversed(calibrated.options.per):
         table.insert(0, name, units.keys[name].to_numpy(object))

@@ -97,8 +97,8 @@ def warnings_of(f: PredictionFacts) -> Iterator[str]:
     """What makes these answers look better than they are, and grades that they leave out."""
     if f.seen:
         yield (
-            f"The run was trained on {f.seen:,} of these {f.samples:,} samples: its answers for new"
-            " ones are usually worse."
+            f"The run was trained on {f.seen:,} of these {f.samples:,} samples (column"
+            " in_training): its answers for new ones are usually worse."
         )
     if f.missed.missed:
         never = f.missed
