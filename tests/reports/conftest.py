@@ -64,7 +64,7 @@ def make_study(
                 runs.append({
                     **cell, "status": status, "seconds": 61.5 if status == "done" else np.nan,
                     "error": "Traceback (most recent call last):\n  RuntimeError: <b>boom</b>" * (status == "failed"),
-                    "rate_source": rate_source(method, variant, study_rate=None), "used_rate": np.nan,
+                    "rate_source": rate_source(method, variant, study_rate=None), "used_rate": np.nan, "network": "tiny",
                 })  # fmt: skip
                 ours, joint = (
                     method.endswith("+ours"),
@@ -147,7 +147,7 @@ def make_study(
             **facts,
         },
         runs=pd.DataFrame(
-            runs, columns=[*CELL, "status", "seconds", "error", "rate_source", "used_rate"]
+            runs, columns=[*CELL, "status", "seconds", "error", "rate_source", "used_rate", "network"]
         ),
         metrics=metric_table,
         scores=scores,

@@ -128,6 +128,21 @@ def test_garg_is_warned_of_where_its_matrix_is_nearly_singular(study) -> None:
     assert not warned(**{**FEW, "noises": ("quasi:0.2",), "methods": methods})
 
 
+def test_different_networks_are_said(study) -> None:
+    """Of features, only some methods may choose their network."""
+    results = study(methods=("srjt", "standard", "sord"), noises=("quasi:0.2",), folds=2)
+
+    def said(**networks: str) -> list[str]:
+        named = results.runs["method"].map(networks).fillna("")
+        changed = replace(results, runs=results.runs.assign(network=named))
+        return [text for text in warnings_of(study_facts(changed)) if "different networks" in text]
+
+    assert not said(srjt="odds", standard="odds", sord="odds")
+    assert not said(srjt="odds")  # the others have not begun
+    [text] = said(srjt="odds", standard="odds", sord="mlp")
+    assert "(odds: srjt and Standard; mlp: Sord)" in text
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_a_gain_is_measured_on_the_same_runs_only(study) -> None:

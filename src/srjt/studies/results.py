@@ -166,7 +166,7 @@ def _noise_table(
 # The results of a study, finished or not, as tables.
 
 RUN_COLUMNS = ["key", "method", "variant", "noise", "fold", "seed"]
-OUTCOME_COLUMNS = ["status", "seconds", "error", "rate_source", "used_rate"]
+OUTCOME_COLUMNS = ["status", "seconds", "error", "rate_source", "used_rate", "network"]
 NAIVE_COLUMNS = ["noise", "fold", "seed", "metric", "value"]
 
 
@@ -188,8 +188,8 @@ class StudyResults(HasPage):
     runs : DataFrame
         One row per planned run, with ``status`` (done, running, failed or left), ``seconds`` of
         training, ``error`` (the traceback of a failed run), ``rate_source`` (where its noise rate
-        comes from: given, own, for a variant with its own rate, estimate, readers or none) and
-        ``used_rate`` (nan: none, or not known yet).
+        comes from: given, own, for a variant with its own rate, estimate, readers or none),
+        ``used_rate`` (nan: none, or not known yet) and ``network`` ("": not known yet).
     metrics : DataFrame
         One row per run, ``epoch``, ``split`` (train, validation, test), ``network`` and ``metric``,
         with its ``value``.
@@ -331,6 +331,7 @@ def collect_results(folder: Path) -> StudyResults:
         labels = (cell.noise, cell.fold, cell.seed)
         source = rate_source(cell.method, cell.variant, study_rate=study.study.noise_rate)
         seconds = used_rate = math.nan
+        network = ""
         run = _read_run(folder, cell.key)
         table = run.table
         about = run.about
@@ -350,20 +351,24 @@ def collect_results(folder: Path) -> StudyResults:
                 naive.setdefault(labels, baseline)
         if run.estimate is not None and source == "estimate":
             estimates.setdefault(labels, run.estimate)
+        if about is not None:
+            network = about.config.network_name
         if about is not None and about.noise is not None and source != "none":
             if about.noise["used"] is not None:
                 used_rate = float(about.noise["used"])
             if source == "estimate" and run.estimate is None:  # else one that was not used
                 source = "readers"
-        runs.append((*identity.values(), run.status, seconds, run.error, source, used_rate))
-    given_used = any(source == "given" for *_, source, _ in runs)
+        outcome = (run.status, seconds, run.error, source, used_rate, network)
+        runs.append((*identity.values(), *outcome))
+    run_table = pd.DataFrame(runs, columns=[*RUN_COLUMNS, *OUTCOME_COLUMNS])
+    given_used = bool((run_table["rate_source"] == "given").any())
     naive_rows = []
     for labels, baseline in naive.items():
         naive_rows += [(*labels, *score) for score in baseline._asdict().items()]
     return StudyResults(
         folder=folder,
         facts=study.facts(),
-        runs=pd.DataFrame(runs, columns=[*RUN_COLUMNS, *OUTCOME_COLUMNS]),
+        runs=run_table,
         metrics=_concat(metrics, [*RUN_COLUMNS, "epoch", "split", "network", "metric", "value"]),
         scores=_concat(scores, [*RUN_COLUMNS, "split", "metric", "value"]),
         confusions=confusions,

@@ -74,6 +74,7 @@ class StudyFacts:
     garg: bool
     condition: float  # number of the noise matrices, the largest
     kinds: frozenset[str]  # of noise
+    networks: str  # of the methods, where these differ
 
 
 def verdict_of(f: StudyFacts) -> tuple[str, str]:
@@ -109,6 +110,11 @@ def warnings_of(f: StudyFacts) -> Iterator[str]:
         )
     if f.not_better and not f.none_better:
         yield f"No better than one grade for all, by {f.metric}{f.somewhere}: {f.not_better}."
+    if f.networks:
+        yield (
+            f"The methods have different networks ({f.networks}), so a difference may be due to"
+            " these."
+        )
     if not f.patients:
         yield (
             "Patients are unknown: samples of one patient may be in training and test data, which"
@@ -224,6 +230,19 @@ def study_facts(results: StudyResults) -> StudyFacts:
         garg="garg" in set(runs["method"]),
         condition=results.noise["condition_number"].astype(float).max(),
         kinds=frozenset(parse_noise(name).kind for name in study_figures.study_noises(results)),
+        networks=_networks(runs),
+    )
+
+
+def _networks(runs: pd.DataFrame) -> str:
+    """ "odds: srjt and standard; mlp: sord": the methods by network; "" where all have the same."""
+    begun = runs[runs["network"] != ""]
+    by_network = begun.groupby("network", sort=False)["method"].unique()
+    if len({frozenset(names) for names in by_network}) < 2:
+        return ""
+    return "; ".join(
+        f"{network}: {' and '.join(dict.fromkeys(map(display_name, names)))}"
+        for network, names in by_network.items()
     )
 
 
