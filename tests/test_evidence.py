@@ -320,7 +320,7 @@ def test_few_labels_are_compared_over_data_sets(tmp_path: Path) -> None:
 def test_other_settings_are_compared_in_the_same_trainings(tmp_path: Path) -> None:
     tables = importlib.import_module("few_labels_tables")
     present = f"srjt:{tables.FIT}"
-    both_folds = [
+    both_folds: list[dict] = [
         # folds and sets differ by far more than the settings
         *few_trainings(lambda k, fold, seed: fold + 10 * k, method=f"{present},batch_size=32"),
         *few_trainings(
@@ -329,12 +329,15 @@ def test_other_settings_are_compared_in_the_same_trainings(tmp_path: Path) -> No
             method=f"{present},batch_size=32,augment=light",
         ),
         *few_trainings(lambda *_: 9.0, method=f"standard:{tables.OPTIMISER}"),
+        *few_trainings(lambda *_: 9.0, method="srjt on features"),
+        *few_trainings(lambda *_: 9.0, method=f"{present},batch_size=32,network=timm:other"),
     ]
     for row in both_folds:
         row["fold"] -= 2
     # an old weight, of two sets and one fold alone: compared with the present one in these
     before = few_trainings(lambda k, fold, seed: 10 * k + 2.5, method=f"srjt:{tables.TRAINING}")
     before = [{**row, "fold": 0} for row in before if row["fold"] == 2][:4]
+    before[0]["noise_estimate"] = "earlier"
     rows = [*both_folds, *before]
     full = [{**row, "labels": labels} for labels in (300, 0) for row in both_folds[:24]]
     batch = {300: ",batch_size=16", 0: ""}
@@ -349,7 +352,7 @@ def test_other_settings_are_compared_in_the_same_trainings(tmp_path: Path) -> No
         ["300", "**40 epochs, batches of 16, λ = 10**", "4"],
         ["1,000", "**40 epochs, batches of 32, λ = 10**", "4"],
         ["1,000", "`--augment light`", "4"],
-        ["1,000", "batches of 64, λ = 4, grows with the epochs", "2"],
+        ["1,000", "batches of 64, λ = 4, grows with the epochs ¹", "2"],
         ["all", "**20 epochs, batches of 64, λ = 10**", "4"],
     ]
     k = np.arange(4)

@@ -19,7 +19,9 @@ FIT = "method_options.grows_with=fit,method_options.co_lambda=10"
 TRAINING = "method_options.grows_with=training,method_options.co_lambda=4"
 OURS = "`srjt`"
 PLAIN = "`standard`"
-BEFORE = "`srjt` before: λ = 4, grows with the epochs, batches of 64"
+BEFORE = (
+    "`srjt` before: λ = 4, grows with the epochs, batches of 64"
+)
 MEDIAN_GRADE = "no network: the median of the labels"
 # method in the file: name on the page
 METHODS = {
@@ -150,28 +152,36 @@ def few_labels_longer(folder: Path) -> str:
 
 
 def few_labels_settings(folder: Path) -> str:
-    """Other settings of ``srjt`` on the folds that chose them, minus the present ones in the same
-    trainings."""
+    """Other settings of ``srjt`` on the folds that chose them, minus the present ones with the same
+    set and fold. Marked: some of them have another noise estimate than the present ones."""
     runs = pd.read_csv(folder / "few_labels.csv")
     chosen = runs["fold"].isin(DEVELOPED_ON) & runs["labels"].isin(list(DEFAULT_BATCHES))
     runs = runs[chosen & (runs["seed"] == 0) & (runs["noise"] != "one-sided")]
-    runs = runs[runs["method"].str.startswith("srjt") & (runs["set"] != "eyepacs")]
+    of_srjt = runs["method"].str.startswith(("srjt:", "srjt, "))
+    runs = runs[of_srjt & ~runs["method"].str.contains("network=") & (runs["set"] != "eyepacs")]
     runs["change"] = [_change(*run) for run in runs[["labels", "epochs", "method"]].to_numpy()]
-    runs = runs.set_index(["labels", "change", "set", "fold"])[[MAE, MACRO_F1]].sort_index()
+    runs["noise_estimate"] = runs["noise_estimate"].fillna("")
+    index = ["labels", "change", "set", "fold"]
+    runs = runs.set_index(index)[[MAE, MACRO_F1, "noise_estimate"]].sort_index()
     rows = []
     for labels in DEFAULT_BATCHES:
         default = runs.loc[labels, ""]
-        means = default.groupby("set").mean().mean()
+        estimates = default.pop("noise_estimate")
+        means = default.groupby("set").mean()
         present = f"**{LENGTHS[labels]} epochs, batches of {DEFAULT_BATCHES[labels]}, λ = 10**"
-        rows.append([_size(labels), present, "4", *(f"{mean:.3f}" for mean in means), "–"])
+        scores = [f"{mean:.3f}" for mean in means.mean()]
+        rows.append([_size(labels), present, str(len(means)), *scores, "–"])
         changes = set(runs.loc[labels].index.get_level_values("change")) - {""}
         for change in sorted(changes, key=lambda change: (change.count(","), change)):
-            minus = (runs.loc[labels, change] - default).dropna()
+            own = runs.loc[labels, change]
+            minus = (own[[MAE, MACRO_F1]] - default).dropna()
             by_set = minus.groupby("set").mean()
+            other_estimate = own["noise_estimate"].loc[minus.index] != estimates.loc[minus.index]
             found = [_difference(by_set[name]) for name in (MAE, MACRO_F1)]
             lower = f"{(minus[MAE] < 0).sum()} of {len(minus)}"
-            rows.append([_size(labels), change, str(len(by_set)), *found, lower])
-    names = ["labels", "setting", "data sets", "MAE", "macro-F1", "trainings with a lower MAE"]
+            name = f"{change} ¹" if other_estimate.any() else change
+            rows.append([_size(labels), name, str(len(by_set)), *found, lower])
+    names = ["labels", "setting", "data sets", "MAE", "macro-F1", "folds with a lower MAE"]
     return pipes(names, rows)
 
 

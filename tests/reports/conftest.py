@@ -147,7 +147,8 @@ def make_study(
             **facts,
         },
         runs=pd.DataFrame(
-            runs, columns=[*CELL, "status", "seconds", "error", "rate_source", "used_rate", "network"]
+            runs,
+            columns=[*CELL, "status", "seconds", "error", "rate_source", "used_rate", "network"],
         ),
         metrics=metric_table,
         scores=scores,
