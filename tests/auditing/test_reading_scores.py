@@ -1,5 +1,6 @@
 """The audit of several readers: readers and networks together, and which reading is doubtful."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import pandas as pd
 import pytest
 
 import srjt
-from srjt.auditing.scores import score_readings
+from srjt.auditing.scores import combined_readings, score_readings
 from srjt.data import read
 from srjt.data.sources.readings import combine, select_readings
 from srjt.readers import Readings
@@ -101,3 +102,42 @@ def test_an_audit_names_the_reader_and_the_readings_that_are_wrong(
     assert " labels are wrong" not in page  # they are consensus grades
     assert "wrong consensus grades" in page
     assert repr(found).startswith(f"<Audit: 90 consensus grades, wrong: {wrong_grades:.1%} (")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verified", [0, 5, 60])
+def test_verified_grades_say_how_many_consensus_grades_are_wrong(
+    table: Path, verified: int
+) -> None:
+    """The consensus takes them as known: what is left of its own error is not the share of wrong
+    grades, which the verified ones show."""
+    reading = read(table / "f.npz", labels=table / "readings.csv", several_readings="consensus")
+    truth = np.load(table / "f.npz")["truth"].astype(np.int64)
+    order = np.random.default_rng(0).permutation(len(reading))[:verified]
+    known = np.full(len(reading), -1)
+    known[order] = truth[order]
+    proved = order[::2]  # of these, the consensus grade proves wrong
+    known[proved] = (reading.labels[proved] + 1) % 3
+    samples = reading
+    if verified:
+        samples = replace(reading, table=reading.table.assign(verified_grade=known))
+    found = srjt.audit(
+        samples, readings=reading.report.readings, folds=2, epochs=2, device="cpu", progress=False
+    )
+    summary = found.summary
+    low, high = summary["rate_interval"]
+    assert low <= summary["rate"] <= high
+    own = select_readings(reading.report.readings, found.fitted.manifest.ids)
+    agreed = combined_readings(own, found.fitted)
+    wrong = (known[order] != reading.labels[order]).sum()
+    if found.estimate.identifiable and verified:
+        assert (summary["rate"], low, high) == (
+            found.estimate.rate, *found.estimate.rate_interval
+        )  # fmt: skip
+        assert abs(summary["rate"] - wrong / verified) < 0.15
+    else:
+        shift = wrong / len(reading)
+        assert summary["rate"] == pytest.approx(agreed.error + shift)
+        ends = [end + shift for end in agreed.error_interval]
+        assert summary["rate_interval"] == pytest.approx(ends)
+    assert found.estimate.identifiable == (verified == 60)  # 5 are too few

@@ -352,6 +352,23 @@ def test_labels_that_had_no_chance_are_refused(audit: AuditFolder) -> None:
             use()
 
 
+def test_an_image_that_cannot_be_read_is_no_new_sample(audit: AuditFolder) -> None:
+    """It was left out of the audit, and is left out of the next one."""
+    plan = choose_plan(audit, at_random=False, begun=False)
+    assert plan is not None
+    answer(audit, sample_lines(audit, 10, plan))
+    manifest = read(audit.table)
+    gone = manifest.ids.index(audit.ids[3])
+    path = audit.folder / verification.FILE
+    table = pd.read_csv(path)
+    table[table["id"] != audit.ids[3]].to_csv(path, index=False)
+    Path(manifest.paths[gone]).unlink()
+    found = with_verified_sample(manifest, audit.folder)
+    assert found.ids == manifest.ids
+    Path(manifest.paths[gone]).write_text("no image")
+    assert with_verified_sample(manifest, audit.folder).ids == manifest.ids
+
+
 @pytest.mark.parametrize(
     "change", [{"size": 0.0}, {"place": np.nan}, {"id": "one"}, {"doubt": 1.5}, {"place": "x"}]
 )

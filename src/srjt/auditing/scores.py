@@ -383,7 +383,7 @@ def summarise(
     scores are of consensus grades, and how many of them are wrong is what the consensus says.
     """
     networks = _networks(scores, grades)
-    share = noise_facts(estimate) if agreed is None else consensus_facts(agreed)
+    share = noise_facts(estimate) if agreed is None else consensus_facts(agreed, scores, estimate)
     rates = None
     if share["identifiable"] and (estimate.learnt or agreed is not None):
         low, high = share["rate_interval"]
@@ -469,14 +469,28 @@ def noise_facts(estimate: NoiseEstimate) -> dict[str, Any]:
     }
 
 
-def consensus_facts(agreed: Consensus) -> dict[str, Any]:
-    """As ``noise_facts``, of consensus grades."""
+def consensus_facts(
+    agreed: Consensus, scores: pd.DataFrame, estimate: NoiseEstimate
+) -> dict[str, Any]:
+    """As ``noise_facts``, of consensus grades.
+
+    The consensus takes verified grades as known, so its own error is what remains of the others.
+    How many of the audited grades are wrong is then what the verified ones say, as in the review;
+    where they are too few for that, those that proved wrong are added to the error that remains.
+    """
+    wrong = 0.0
+    if "verified_grade" in scores:
+        if estimate.identifiable:
+            return noise_facts(estimate)
+        known = scores[scores["verified_grade"] != ""]
+        wrong = float((known["grade"] != known["verified_grade"]).sum()) / len(scores)
+    low, high = agreed.error_interval
     return {
-        "rate": agreed.error,
-        "rate_interval": list(agreed.error_interval),
+        "rate": agreed.error + wrong,
+        "rate_interval": [low + wrong, high + wrong],
         "identifiable": agreed.determined,
         "reason": agreed.reason,
-        "lower_bound": agreed.error_interval[0],
+        "lower_bound": low + wrong,
         "assumption": agreed.assumption,
     }
 

@@ -33,6 +33,7 @@ from srjt.auditing.blind_readings import (
 from srjt.auditing.folder import AuditFolder, read_summary
 from srjt.auditing.review_log import Answer
 from srjt.auditing.scores import WITHIN, verified_alone, verified_summary
+from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.manifest import Manifest
 from srjt.data.options import picked
 from srjt.errors import Option, SrjtError, count_of
@@ -191,7 +192,9 @@ def with_verified_sample(manifest: Manifest, folder: Path) -> Manifest:
     """
     plan = read_plan(folder)
     if plan is not None:
-        check_plan(plan, manifest.ids, manifest.verified_labels)
+        # what cannot be read is not audited, and could not be drawn
+        usable = manifest.select(_drawable(manifest, plan))
+        check_plan(plan, usable.ids, usable.verified_labels)
     checked = with_verified_grades(manifest, read_verified_grades(folder))
     probability = read_probabilities(folder)
     verified = checked.verified_labels
@@ -201,6 +204,24 @@ def with_verified_sample(manifest: Manifest, folder: Path) -> Manifest:
     for row, name in enumerate(checked.ids):
         chances[row] = probability.get(name, chances[row])
     return replace(checked, table=checked.table.assign(verified_probability=chances))
+
+
+def _drawable(manifest: Manifest, plan: Plan) -> Ints:
+    """The rows of the sample's labels, and of others whose image can be read."""
+    known = set(plan.ids)
+    drawable = [
+        manifest.arrays is not None or name in known or _is_readable(manifest.paths[row])
+        for row, name in enumerate(manifest.ids)
+    ]
+    return np.flatnonzero(drawable)
+
+
+def _is_readable(path: Path) -> bool:
+    try:
+        read_image(path)
+    except BadImageError:
+        return False
+    return True
 
 
 def drawn_by(manifest: Manifest, folder: Path) -> Floats | None:
