@@ -186,8 +186,9 @@ def _is_of_features(source: Path, options: Mapping[str, Any]) -> bool:
 
 
 def _readers(source: Path, given: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
-    """Sentences about a table with several readers, and how to read it: a column for each of them
-    makes a consensus."""
+    """Sentences about a table with several readers, and how to read it: a column for each of them,
+    or one that names them, makes a consensus. Without it, images on which they disagree would be
+    left out."""
     options = dict(given)
     if options.get("kind") not in (None, "table") or not is_table(source):
         return [], options
@@ -198,11 +199,10 @@ def _readers(source: Path, given: Mapping[str, Any]) -> tuple[list[str], dict[st
     if not (described := describe_readers(loaded.readings, loaded.columns)):
         return [], options
     sentences = [described, f"To compare them: srjt readers {shlex.quote(str(source))}"]
-    if (
-        "several_readings" not in options
-        and loaded.columns.wide
-        and not has_grade_column(loaded.frame)
-    ):
+    one_column_each = loaded.columns.wide and not has_grade_column(loaded.frame)
+    readings_of_each = np.bincount(loaded.readings.item)
+    named = loaded.columns.reader is not None and readings_of_each.max() > 1
+    if "several_readings" not in options and (one_column_each or named):
         options["several_readings"] = "consensus"
         sentences.append("The grades below are their consensus.")
     elif "several_readings" not in options:
