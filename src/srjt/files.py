@@ -10,6 +10,7 @@ import contextlib
 import errno
 import hashlib
 import io
+import itertools
 import json
 import os
 import stat
@@ -264,6 +265,12 @@ def read_json(path: Path, model: type[Model], *, advice: str = "") -> Model:
     raise SrjtError(
         f"{path} is damaged or not from srjt ({mismatch}){ending}.", code="damaged_file"
     )
+
+
+def unused_name(name: str) -> str:
+    """A name for a new file or folder here: this one, or with the first number that is free."""
+    numbered = (name if number == 1 else f"{name}{number}" for number in itertools.count(1))
+    return next(free for free in numbered if not os.path.lexists(free))
 
 
 def visible_names(folder: Path) -> set[str]:

@@ -94,8 +94,11 @@ def test_the_printed_command_reads_the_corrected_table(tmp_path: Path, srjt: Com
     assert ("cpu" in command) == (not torch.cuda.is_available())
     code, said = srjt("data", "inspect", *command[2 : command.index("--out")])
     assert code == 0, said
+    Path("run").mkdir()
+    Path("run2").touch()
     beside = training_command(read_audit(folder), audit.table.parent / "clean.csv")
     assert "--images" not in beside
+    assert "--out run3" in beside  # what exists may be another training
 
 
 @pytest.mark.slow
@@ -107,7 +110,8 @@ def test_images_without_a_table_give_a_new_table(tmp_path: Path, srjt: Command) 
     assert list(clean.columns) == ["id", "image", "grade", "patient", "reader", *PROVENANCE]
     assert clean["id"].tolist() == sorted(clean["id"])
     assert clean.set_index("id").loc[read_audit(folder).ids[5], "grade"] == "Mayo 0"
-    assert "Next: srjt train elsewhere/clean.csv --out run" in said
+    assert "Next: srjt train elsewhere/clean.csv --out run " in said
+    assert "--splits RUN keeps those of an earlier run" in said
     code, said = srjt("data", "inspect", "elsewhere/clean.csv")
     assert code == 0, said
     edit_json(folder / "audit.json", features=True, source="embedded.npz")

@@ -64,6 +64,17 @@ def test_a_quarter_turn_either_way():
     torch.testing.assert_close(right, centre(pixels).rot90(1, (2, 3)), atol=1e-2, rtol=0)
 
 
+def test_upside_down_comes_before_the_turn():
+    pixels = images()
+    limits = replace(NONE, rotation=90.0, upside_down=True)
+    found = changed(pixels, limits, draw0=1.0, draw2=0.1)
+    torch.testing.assert_close(found, centre(pixels).rot90(1, (2, 3)).flip(2), atol=1e-2, rtol=0)
+
+
+def test_a_batch_is_stored_by_pixels_as_networks_want_it():
+    assert changed(images(), NONE).is_contiguous(memory_format=torch.channels_last)
+
+
 def test_upside_down_half_of_the_time():
     pixels = images()
     limits = replace(NONE, upside_down=True)
@@ -133,6 +144,9 @@ def test_limits_are_reached_and_not_passed():
     assert 1 / 1.101 <= zooms.min() < 1 / 1.098
     assert 1.098 < zooms.max() <= 1.101
     assert math.isclose(zooms.log().mean(), 0, abs_tol=0.005)
+    strong = augment.draw_changes((10_000,), limits=AUGMENTATIONS["strong"], generator=draws)
+    over = strong[:, 0] * strong[:, 3] - strong[:, 1] * strong[:, 2] < 0  # a mirror image
+    assert math.isclose(over.float().mean(), 0.5, abs_tol=0.02)
 
 
 def test_the_mean_of_an_image_changes_with_its_brightness_alone():

@@ -155,6 +155,12 @@ def test_which_missed_grades_the_rule_for_macro_f1_gives(
     options = Answering(target_metric=purpose)
     found = evaluate_sides(run, options, resamples=20)["test"]
     assert found.given_for_macro_f1 == given
+    # a decoding that was chosen counts more than the metric, so the advice would change nothing
+    fixed = evaluate_sides(run, Answering(decoding="median"), resamples=20)["test"]
+    assert fixed.given_for_macro_f1 == ()
+    for pool, expected in (("highest", ()), ("mean", given)):
+        pooled = replace(options, per=("patient",), pool=pool)
+        assert evaluate_sides(run, pooled, resamples=20)["test"].given_for_macro_f1 == expected
     assert ("--target-metric macro_f1" in evaluation_facts(found).helps) == bool(given)
 
 

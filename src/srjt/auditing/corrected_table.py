@@ -23,7 +23,7 @@ from srjt.data.manifest import neutralise_formula, warn_about_formulas
 from srjt.data.options import picked, without_none
 from srjt.data.sources.table import load_table, relative_name
 from srjt.errors import SrjtError, count_of
-from srjt.files import as_csv, exists_already, write_output
+from srjt.files import as_csv, exists_already, unused_name, write_output
 from srjt.ordinal.metrics import METRICS
 
 VERIFY = "verify"  # what the column decision says of a verified grade
@@ -159,7 +159,7 @@ def training_command(audit: AuditFolder, out: Path, *, columns: Iterable[str] = 
     read with.
 
     columns: of the table. Without a split of its own it is trained with a fold: the same patients
-    as before, because folds do not depend on labels.
+    as before, because folds do not depend on labels, if all images were audited.
     """
     audited = audit.facts.source
     options = _read_options(audit)
@@ -171,7 +171,8 @@ def training_command(audit: AuditFolder, out: Path, *, columns: Iterable[str] = 
         source = [audited, "--labels", str(out)]
     elif audit.table is None:  # the exported table has its own columns, and absolute paths
         options = picked(options, ["--grades"])
-    words = ["srjt", "train", *source, *itertools.chain(*options.items()), "--out", "run"]
+    words = ["srjt", "train", *source, *itertools.chain(*options.items())]
+    words += ["--out", unused_name("run")]
     if "split" not in map(str.casefold, columns):
         words += ["--fold", "0"]
     return shlex.join([*words, "--noise-rate", "auto"])
@@ -237,7 +238,11 @@ def _audited_table(audit: AuditFolder) -> tuple[pd.DataFrame, Sequence[int | Non
     }
     table = pd.DataFrame(without_none(columns), dtype=str)
     lines = sorted(range(len(audit)), key=audit.ids.__getitem__)
-    return table.iloc[lines], lines, "grade", []
+    note = (
+        "The table has the audited images alone, with one grade each. If images were left out,"
+        " --fold 0 has other test patients than before: --splits RUN keeps those of an earlier run."
+    )
+    return table.iloc[lines], lines, "grade", [note]
 
 
 def _read_original(

@@ -166,6 +166,8 @@ def _next_command(inspection: Inspection, data: options.Source, *, ready: bool, 
 
     known: whether other commands know how the source is read.
     """
+    from srjt.files import unused_name
+
     if inspection.unresolved and not inspection.proposed:
         return ""
     if inspection.unresolved:
@@ -174,7 +176,7 @@ def _next_command(inspection: Inspection, data: options.Source, *, ready: bool, 
     words = ["srjt", "train", str(data.source), *_options_of(inspection, data, known=known)]
     if not ready:
         words += ["--on-bad-image", "skip"]
-    words += ["--fold", "0", "--out", "run"]
+    words += ["--fold", "0", "--out", unused_name("run")]
     words += options.machine_options(
         len(inspection.manifest), features=inspection.manifest.are_features
     )

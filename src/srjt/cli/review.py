@@ -393,6 +393,8 @@ def _tell_next(source: Any, *, again: str, differs: str) -> None:
     if again:
         print_line(f"Next: {again}")
         return
+    export = f"srjt review export {shlex.quote(str(source.folder))} --verified"
+    say(f"To train with the verified grades: {export} --out labels_verified.csv")
     say(f"{differs}The audit does not repeat the trainings.")
     command = source.facts.command
     if command is None:

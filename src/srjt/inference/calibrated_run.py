@@ -456,7 +456,7 @@ def grades_with_ranges(calibrated: CalibratedRun) -> tuple[int, ...]:
 
 def given_for(purpose: Purpose, calibrated: CalibratedRun, answers: Answers) -> tuple[int, ...]:
     """Positions of the grades that the answers would have if their grades were for this metric."""
-    options = replace(calibrated.options, target_metric=purpose, decoding=None)
+    options = replace(calibrated.options, target_metric=purpose)
     rule = _grade_rule(replace(calibrated, options=options))
     return tuple(torch.unique(rule.grades(torch.from_numpy(answers.probabilities))).tolist())
 

@@ -554,7 +554,11 @@ def _against_missed_grades(
     advice: dict[str, Any] = {}
     if missed.any() or ranges:
         advice["grades_with_ranges"] = grades_with_ranges(calibrated)
-    if missed.any() and _purpose(calibrated) != "macro_f1":
+    options = calibrated.options
+    # a decoding that was chosen counts more than a metric; the highest grade of a patient's images
+    # does not follow from pooled probabilities
+    chosen = options.decoding is not None or bool(options.per and options.pool == "highest")
+    if missed.any() and _purpose(calibrated) != "macro_f1" and not chosen:
         given = given_for("macro_f1", calibrated, answers)
         advice["given_for_macro_f1"] = tuple(grade for grade in given if not predicted[grade])
     return advice

@@ -108,9 +108,15 @@ def what_would_help(f: AnalysisFacts) -> Iterator[str]:
     if f.wrong is not None and f.wrong >= 0.05:
         yield (
             f"Better labels: about {f.wrong:.0%} are wrong. The page of srjt review shows the most"
-            " doubtful first, and a training on the corrected table takes one command."
+            " doubtful first; srjt review export then writes the corrected table, and says how to"
+            " train on it."
         )
-    if f.verify:
+    if f.verify and f.wrong is not None:
+        yield (
+            "Verified labels: they say more surely how many labels are wrong, and a model that also"
+            " learns from them is often better. srjt review --sample draws those to verify."
+        )
+    if f.verify and f.wrong is None:
         yield (
             "Verified labels: how many labels are wrong is not determined by the labels alone, and"
             " a model that also learns from verified ones is often better. srjt review --sample"
