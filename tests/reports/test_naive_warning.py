@@ -20,6 +20,7 @@ from srjt.inference.evaluate import best_side, evaluate_sides
 from srjt.inference.options import Answering
 from srjt.inference.ranges import RangeEvaluation
 from srjt.ordinal import Purpose
+from srjt.ordinal.baseline import Gain
 from srjt.ordinal.intervals import Interval
 from srjt.reports.aspects.ranges import promise_in_words
 from srjt.reports.model_card import model_card
@@ -134,6 +135,21 @@ def test_only_what_can_help_is_advised() -> None:
     one = helps(untrained_grades=(0, 3), given_for_macro_f1=(2,))
     assert one.startswith("training images of grade 3, of which there were none; more training")
     assert "--target-metric macro_f1" in one
+
+
+def test_how_far_a_gain_may_be_chance_is_said() -> None:
+    side = drawn_side(60, patients=30)
+    found = evaluate_sides(made_run(held_out={"test": side}), resamples=20)["test"]
+    unclear = Gain(metric="accuracy", score=0.60, naive=0.35, low=-0.021)
+    assert unclear.verdict == "unclear"
+    title, lead = judgement(replace(found, gain=unclear))
+    assert title.startswith("Not clearly better than one grade for all")
+    assert lead.endswith("The gain of 0.250 may be chance: its 95 % interval begins at -0.021.")
+    few = judgement(replace(found, gain=unclear._replace(low=float("nan"))))[1]
+    assert few.endswith("There are too few patients to tell this from chance.")
+    title, lead = judgement(replace(found, gain=unclear._replace(low=0.1)))
+    assert title.startswith("Better")
+    assert "chance" not in lead
 
 
 @pytest.mark.parametrize(

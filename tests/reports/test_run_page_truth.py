@@ -185,7 +185,7 @@ PLAIN = RunPageFacts(
     baseline=None,
     naive=0.8,
     verdict="better",
-    untested="",
+    chance="",
     samples="it",
     truth=True,
     wrong=0.25,
@@ -238,7 +238,7 @@ RULES: list[
     ({"side": ""}, "All 40 samples were used for training"),
     ({"verdict": "unclear"}, "Not clearly better"),
     (
-        {"verdict": "unclear", "untested": "Few."},
+        {"verdict": "unclear", "chance": "Few."},
         "Not clearly better than one grade for all, by MAE. It is 0.500 on it, and 0.800 for one grade for all. Few.",
     ),
 ]

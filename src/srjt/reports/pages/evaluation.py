@@ -67,7 +67,7 @@ class BesideOneGrade:
     score: float
     naive: float  # of one grade for all; nan: not known
     samples: str  # "40 images of 12 patients"
-    untested: str  # why chance cannot be judged, as a sentence; "": it can
+    chance: str  # how far it may be chance, or why that is not known, as a sentence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,7 @@ def verdict_of(f: BesideOneGrade) -> tuple[str, str]:
         return f"No better than one grade for all, by {f.metric}", both
     if f.verdict == "unclear":
         title = f"Not clearly better than one grade for all, by {f.metric}"
-        return title, f"{both} {f.untested}".rstrip()
+        return title, f"{both} {f.chance}".rstrip()
     return f"Better than one grade for all, by {f.metric}", both
 
 
@@ -172,12 +172,16 @@ def evaluation_facts(evaluation: Evaluation) -> EvaluationFacts:
     if not evaluation.per and evaluation.patients is not None:
         samples += f" of {count_of(evaluation.patients, 'patient')}"
     verdict: GainVerdict = "unknown"
-    untested = ""
-    if evaluation.gain is not None:
-        verdict = evaluation.gain.verdict
-        if math.isnan(evaluation.gain.low):
+    chance = ""
+    if (gain := evaluation.gain) is not None:
+        verdict = gain.verdict
+        chance = (
+            f"The gain of {gain.value:.3f} may be chance: its 95 % interval begins at"
+            f" {gain.low:+.3f}."
+        )
+        if math.isnan(gain.low):
             unit = "patients" if evaluation.by_patient else "samples"
-            untested = f"There are too few {unit} to tell this from chance."
+            chance = f"There are too few {unit} to tell this from chance."
     missed = never_predicted(evaluation)
     occurring = np.asarray(evaluation.confusion).sum(axis=1)
     independent = occurring
@@ -190,7 +194,7 @@ def evaluation_facts(evaluation: Evaluation) -> EvaluationFacts:
         score=evaluation.score,
         naive=float(getattr(evaluation.naive, evaluation.purpose, math.nan)),
         verdict=verdict,
-        untested=untested,
+        chance=chance,
         samples=samples,
         per=" and ".join(evaluation.per),
         missed=named_grades(evaluation.grades, missed),

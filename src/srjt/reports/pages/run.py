@@ -308,7 +308,7 @@ def run_page_facts(record: RunRecord) -> RunPageFacts:
         baseline=baseline,
         naive=naive,
         verdict=Gain(metric=config.target_metric, score=score, naive=naive).verdict,
-        untested="Without the networks' answers chance cannot be judged.",
+        chance="Without the networks' answers chance cannot be judged.",
         truth="label_precision" in set(metrics["metric"]),
         wrong=_wrong_labels(record),
         frozen=frozen,
