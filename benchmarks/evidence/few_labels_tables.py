@@ -19,9 +19,7 @@ FIT = "method_options.grows_with=fit,method_options.co_lambda=10"
 TRAINING = "method_options.grows_with=training,method_options.co_lambda=4"
 OURS = "`srjt`"
 PLAIN = "`standard`"
-BEFORE = (
-    "`srjt` before: λ = 4, grows with the epochs, batches of 64"
-)
+BEFORE = "`srjt` before: λ = 4, grows with the epochs, batches of 64"
 MEDIAN_GRADE = "no network: the median of the labels"
 # method in the file: name on the page
 METHODS = {
