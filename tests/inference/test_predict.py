@@ -129,6 +129,20 @@ def test_runs_and_data_may_be_paths(
     assert found.judged_by == "true grades"
 
 
+def test_further_rows_of_an_image_are_not_left_out(
+    image_run: Trained, labels: Path, tmp_path: Path
+) -> None:
+    table = pd.read_csv(labels, dtype=str)
+    table["image"] = [str(labels.parent / name) for name in table["image"]]
+    file = tmp_path / "readings.csv"
+    pd.concat([table, table.head(7)]).to_csv(file, index=False)
+    answers = predict(image_run, file)
+    page = predictions_page(answers)
+    assert len(answers) == len(table)
+    assert "Images in several rows, with one answer each: 7." in page.remarks
+    assert not any("left out" in warning for warning in page.warnings)
+
+
 def test_training_samples_are_noticed(
     run: Trained,
     features: Manifest,

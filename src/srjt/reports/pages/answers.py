@@ -275,7 +275,14 @@ def predictions_page(
     title, lead = verdict_of(facts)
     warnings = list(warnings_of(facts))
     details = []
-    if left_out := [*skipped, *predictions.attrs["skipped"]]:
+    remarks = list(remarks_of(facts))
+    # further rows of an image: it has an answer
+    answered = set(predictions["image"]) if "image" in predictions else set()
+    every = [*skipped, *predictions.attrs["skipped"]]
+    left_out = [one for one in every if one[0] not in answered]
+    if repeated := len(every) - len(left_out):
+        remarks.append(f"Images in several rows, with one answer each: {repeated:,}.")
+    if left_out:
         lines = [f"{where}: {reason}" for where, reason in left_out[:NAMED]]
         if len(left_out) > NAMED:
             lines.append(f"… and {len(left_out) - NAMED:,} more")
@@ -286,7 +293,7 @@ def predictions_page(
         kind=f"Predictions of {run_name(run)}",
         title=title,
         lead=lead,
-        remarks=list(remarks_of(facts)),
+        remarks=remarks,
         key_numbers=_key_numbers(predictions, facts),
         warnings=warnings,
         details=details,
