@@ -355,14 +355,10 @@ def agreement(
         _coefficient, draws, more, classes=classes, patients=patients, confidence=confidence
     )
     total = draws["pooled"].reshape(-1, classes, classes)
-    tables = first[largest]
-    with_one = weighted_kappa(tables + more_of_pair, power=2)
-    lower = np.maximum(weighted_kappa(tables, power=2) - with_one, 0.0)
     low, high = np.full((2, len(first)), np.nan)
-    low[largest], high[largest] = ends(
-        draws["pairs"], of_pair[largest], confidence, lower=lower, highest=1.0
+    low[largest], high[largest] = _kappa_ends(
+        first[largest], more_of_pair, draws["pairs"], of_pair[largest], confidence
     )
-    low[largest] = np.maximum(low[largest], -1.0)  # nan stays
     quadratic = coefficient(lambda tables: weighted_kappa(tables, power=2), "pooled")
     if len(first) == 1:  # of two readers there is one number
         quadratic = Interval(
@@ -392,6 +388,20 @@ def agreement(
         quadratic=quadratic,
         shared_items=len(np.unique(shared.item)),
     )
+
+
+def _kappa_ends(
+    tables: Floats, more: Floats, draws: Floats, patients: Floats, confidence: float
+) -> tuple[Floats, Floats]:
+    """The ends (P,) of the interval of each pair's quadratic κ.
+
+    tables: (P, C, C) of the pairs. more: what one disagreement more adds to them, which may have
+    been too rare to occur.
+    """
+    with_one = weighted_kappa(tables + more, power=2)
+    lower = np.maximum(weighted_kappa(tables, power=2) - with_one, 0.0)
+    low, high = ends(draws, patients, confidence, lower=lower, highest=1.0)
+    return np.maximum(low, -1.0), high  # nan stays
 
 
 def _lowest_fleiss(visits: Readings) -> float:
