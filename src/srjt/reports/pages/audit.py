@@ -22,6 +22,7 @@ from srjt.auditing.verification import more_of_patients
 from srjt.data.grades import Grades, positions
 from srjt.data.thumbnails import thumbnail
 from srjt.errors import SrjtError, count_of, few
+from srjt.noise.matrices import Floats
 from srjt.noise.model import FORMS
 from srjt.reports import sections
 from srjt.reports.figures import canvas
@@ -299,35 +300,14 @@ def _page(
     worst = worst.assign(quality=worst["quality"].mask(no_number))
     parts = [doubtful_section(worst, len(scores), f.noun, picture, judged=f.judged)]
     if readings is not None:
-        image_of = dict(zip(scores["id"], scores["image"], strict=True))
-        worst = readings.head(WORST).replace({"grade": shown, "suggested": shown})
-        worst = worst.assign(image=worst["id"].map(image_of).fillna(""))
-        if not f.identifiable:
-            worst = worst.assign(quality=np.nan)
-        parts.append(
-            doubtful_section(worst, len(readings), "reading", picture, file="readings.csv")
-        )
+        parts.append(_doubtful_readings(readings, scores, shown, picture, numbers=f.identifiable))
     parts.append(_rates(f, summary, shown))
     figure = None
     if f.identifiable:
-        weight = f"{summary['form_weight']:.0%}"
-        figure = _matrix(summary["matrix"], grades.shown, averaged=weight != "100%")
-        form = summary["form"]
-        likeliest = f"{form} ({weight}): {FORMS[form]}"
+        averaged = _form_weight(summary) != "100%"
+        figure = _matrix(summary["matrix"], grades.shown, averaged=averaged)
         left = scores["quality"][~no_number].to_numpy(np.float64)
-        figures = []
-        if len(left):
-            others = f.verified or bool(f.unseen)
-            figures.append(_quality(left, all_labels=not others))
-        parts.append(
-            Section("noise", "Noise", facts=[("likeliest form", likeliest)], figures=figures)
-        )
-    names = ("source", "samples", "method", "network", "folds", "epochs", "seed", "created")
-    entries = {name: str(facts[name]) for name in names}
-    if at_once(facts):
-        del entries["epochs"]
-    entries |= {"samples": f"{f.samples:,}", "srjt": str(facts["version"])}
-    command = "" if folder is None else f"srjt review {shlex.quote(str(folder))}"
+        parts.append(_noise(summary, left, all_labels=not (f.verified or f.unseen)))
     source = Path(facts["source"]).name or "labels"
     if not Path(facts["source"]).name and folder is not None:
         source = folder.resolve().name
@@ -340,11 +320,51 @@ def _page(
         remarks=list(remarks_of(f)),
         key_numbers=_key_numbers(f, summary),
         figure=figure,
-        sections=[
-            *parts,
-            Section("method", "Review and method", code=command, facts=[*entries.items()]),
-        ],
+        sections=[*parts, _method(facts, f.samples, folder)],
     )
+
+
+def _doubtful_readings(
+    readings: pd.DataFrame,
+    scores: pd.DataFrame,
+    shown: Mapping[str, str],
+    picture: Callable[[str], str],
+    *,
+    numbers: bool,
+) -> Section:
+    """numbers: whether the probabilities that the readings are right are known."""
+    image_of = dict(zip(scores["id"], scores["image"], strict=True))
+    worst = readings.head(WORST).replace({"grade": shown, "suggested": shown})
+    worst = worst.assign(image=worst["id"].map(image_of).fillna(""))
+    if not numbers:
+        worst = worst.assign(quality=np.nan)
+    return doubtful_section(worst, len(readings), "reading", picture, file="readings.csv")
+
+
+def _form_weight(summary: Mapping[str, Any]) -> str:
+    """The share of the likeliest form of the noise among the forms that the matrix averages."""
+    return f"{summary['form_weight']:.0%}"
+
+
+def _noise(summary: Mapping[str, Any], qualities: Floats, *, all_labels: bool) -> Section:
+    """qualities: of the labels whose probability is known. all_labels: whether these are all."""
+    form = summary["form"]
+    likeliest = f"{form} ({_form_weight(summary)}): {FORMS[form]}"
+    figures = []
+    if len(qualities):
+        figures.append(_quality(qualities, all_labels=all_labels))
+    return Section("noise", "Noise", facts=[("likeliest form", likeliest)], figures=figures)
+
+
+def _method(facts: Mapping[str, Any], samples: int, folder: Path | None) -> Section:
+    """How the audit was made, and the command that reviews its labels."""
+    names = ("source", "samples", "method", "network", "folds", "epochs", "seed", "created")
+    entries = {name: str(facts[name]) for name in names}
+    if at_once(facts):
+        del entries["epochs"]
+    entries |= {"samples": f"{samples:,}", "srjt": str(facts["version"])}
+    command = "" if folder is None else f"srjt review {shlex.quote(str(folder))}"
+    return Section("method", "Review and method", code=command, facts=[*entries.items()])
 
 
 def _key_numbers(f: AuditFacts, summary: Mapping[str, Any]) -> list[KeyNumber]:
