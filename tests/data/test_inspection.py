@@ -196,3 +196,35 @@ def test_shapes_that_a_square_would_change_are_said(make: Make) -> None:
         warning.startswith(sentence)
         for warning in inspection_page(inspect_source(make(), {})).warnings
     )
+
+
+def twice_read(path: Path, *, reader: str) -> Path:
+    """Every image by Ana and by Bo, who differ on the first ten."""
+    table = pd.read_csv(path, dtype=str)
+    second = table.assign(grade=["3" if k < 10 else g for k, g in enumerate(table["grade"])])
+    both = pd.concat([table.assign(**{reader: "Ana"}), second.assign(**{reader: "Bo"})])
+    both.to_csv(path, index=False)
+    return path
+
+
+@pytest.mark.parametrize("reader", ["doctor", "rater", "annotator", "reader"])
+def test_a_column_of_readers_makes_a_consensus(make: Make, reader: str) -> None:
+    """Otherwise the images on which they differ would be left out."""
+    found = inspect_source(twice_read(make(), reader=reader), {})
+    assert found.options == {"several_readings": "consensus"}
+    assert len(found.manifest) == 40
+    assert not found.unusable
+    assert "The grades below are their consensus." in found.readers
+
+
+def test_a_column_of_readers_that_is_not_found_is_asked_for(make: Make) -> None:
+    path = twice_read(make(), reader="Arzt")
+    found = inspect_source(path, {})
+    assert "several_readings" not in found.options
+    assert any("--reader-column COLUMN" in sentence for sentence in found.readers)
+    named = inspect_source(path, {"reader_column": "Arzt"})
+    assert named.options["several_readings"] == "consensus"
+    assert not any("--reader-column" in sentence for sentence in named.readers)
+    wide = make(anna=graded(), bo=graded(row1="2"), grade=None)
+    readers = inspect_source(wide, {"grade_column": ("anna", "bo")}).readers
+    assert not any("--reader-column" in sentence for sentence in readers)
