@@ -135,7 +135,7 @@ def test_what_cannot_be_used_ends_it_with_the_page_of_the_inspection(
     bad = labelled.with_name("bad.csv")
     table.to_csv(bad, index=False)
     sentence = command.refuses("analyse", bad, *TINY, "--quiet")
-    assert "1 unusable sample (the first: gone.png" in sentence
+    assert "1 row or image cannot be used (the first: gone.png" in sentence
     assert "--on-bad-image skip" in sentence
     assert Path("analysis/inspection.html").is_file()
 

@@ -144,7 +144,7 @@ def test_every_row_that_is_left_out_is_counted_and_named(
         code, _, err = command("predict", finished, source)
         assert code == 2
         assert (
-            "1 unusable sample (1 malformed-row; the first: line 61: 1 cell where the header has"
+            "1 row or image cannot be used (1 malformed-row; the first: line 61: 1 cell where the header has"
             in err
         )
         code, out, err = command("predict", finished, source, "--on-bad-image", "skip")

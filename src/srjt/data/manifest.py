@@ -568,8 +568,9 @@ def drop_unusable(
     if on_bad_image == "error":
         counts = ", ".join(f"{count} {kind}" for kind, _, count, _ in examples(bad))
         raise SrjtError(
-            f"{count_of(len(bad), 'unusable sample')} ({counts}; the first: {bad[0].where}:"
-            f" {bad[0].detail}). Correct the source, or leave such samples out with ",
+            f"{count_of(len(bad), 'row or image', 'rows or images')} cannot be used ({counts}; the"
+            f" first: {bad[0].where}: {bad[0].detail}). Correct the source, or leave them out"
+            " with ",
             Option("on_bad_image", "skip"),
             f".{full_list}",
             code="unusable_samples",

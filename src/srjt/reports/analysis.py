@@ -197,8 +197,9 @@ def refuse_unusable(inspection: Inspection, out: Path, *, on_bad_image: OnBadIma
     if inspection.unusable and on_bad_image == "error":
         first = inspection.unusable[0]
         raise SrjtError(
-            f"{count_of(len(inspection.unusable), 'unusable sample')} (the first: {first.where}:"
-            f" {first.detail}). Correct the source, or leave such samples out with ",
+            f"{count_of(len(inspection.unusable), 'row or image', 'rows or images')} cannot be used"
+            f" (the first: {first.where}: {first.detail}). Correct the source, or leave them out"
+            " with ",
             Option("on_bad_image", "skip"),
             f". {page}.",
             code="unusable_samples",
