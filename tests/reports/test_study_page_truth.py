@@ -213,7 +213,7 @@ def test_every_rule_is_needed(tmp_path: Path) -> None:
     every += [
         replace(every[0], runs=0),
         replace(every[0], leader="", none_better=False),
-        replace(every[0], garg=True, condition=1e6),
+        replace(every[0], garg=True, condition=1e6, networks="odds: srjt; mlp: Sord"),
     ]
     for function in (verdict_of, warnings_of, remarks_of):
         assert idle_sentences(function, every) == []
