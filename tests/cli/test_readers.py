@@ -343,6 +343,7 @@ def test_inspect_recognises_both_forms(command: Srjt, tmp_path: Path) -> None:
     said = command.prints("data", "inspect", save(tmp_path, long), "--no-decode")
     assert "3 readers (column reader), 2 readings of each image." in said
     assert "The grades below are their consensus" in " ".join(said.split())
+    (tmp_path / "table.srjt.yaml").unlink()  # how the other table is read
     said = command.prints("data", "inspect", save(tmp_path, wide), "--no-decode")
     assert "grade_r0, grade_r1, grade_r2" in " ".join(said.split())
     assert "The grades below are their consensus" in " ".join(said.split())

@@ -201,7 +201,8 @@ def _readers(source: Path, given: Mapping[str, Any]) -> tuple[list[str], dict[st
     sentences = [described, f"To compare them: srjt readers {shlex.quote(str(source))}"]
     if loaded.columns.reader is None and not loaded.columns.wide:
         sentences.append(
-            "No column is known to name the readers. If one does, add --reader-column COLUMN."
+            "No column is known to name the readers. If one does:"
+            f" srjt data inspect {shlex.quote(str(source))} --reader-column COLUMN"
         )
     one_column_each = loaded.columns.wide and not has_grade_column(loaded.frame)
     readings_of_each = np.bincount(loaded.readings.item)
