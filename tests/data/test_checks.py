@@ -122,7 +122,9 @@ def test_unusable_samples_stop_or_are_left_out_and_listed(tmp_path: Path) -> Non
     whole = manifest(tmp_path, {"a": 0, "b": 1, "c": 2})
     listed_in = tmp_path / "skipped.csv"
     with refuses(
-        "unusable_samples", "on_bad_image", says=("2 unusable", "missing-image", "invalid-grade")
+        "unusable_samples",
+        "on_bad_image",
+        says=("2 rows or images", "missing-image", "invalid-grade"),
     ):
         drop_unusable(whole, PROBLEMS, listed_in=listed_in)
     assert drop_unusable(whole, PROBLEMS, on_bad_image="skip", listed_in=listed_in).ids == [

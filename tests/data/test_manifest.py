@@ -87,7 +87,7 @@ def test_reading_returns_the_samples_with_its_report() -> None:
     assert [problem.kind for problem in data.report.problems] == ["missing-grade"]
     assert data.left_out["problem"].tolist() == ["missing-grade"]
     assert data.select([0]).report == srjt.data.ReadReport()
-    with refuses("unusable_samples", "on_bad_image", says="1 unusable"):
+    with refuses("unusable_samples", "on_bad_image", says="1 row or image"):
         drop_unusable(data)
     usable = drop_unusable(data, on_bad_image="skip")
     assert usable.report.problems == ()
