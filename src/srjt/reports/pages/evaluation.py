@@ -175,13 +175,14 @@ def evaluation_facts(evaluation: Evaluation) -> EvaluationFacts:
     chance = ""
     if (gain := evaluation.gain) is not None:
         verdict = gain.verdict
-        chance = (
-            f"The gain of {gain.value:.3f} may be chance: its 95 % interval begins at"
-            f" {gain.low:+.3f}."
-        )
         if math.isnan(gain.low):
             unit = "patients" if evaluation.by_patient else "samples"
             chance = f"There are too few {unit} to tell this from chance."
+        elif gain.value > 0.0:  # else both are perfect
+            chance = (
+                f"The gain of {gain.value:.3f} may be chance: its 95 % interval begins at"
+                f" {gain.low:+.3f}."
+            )
     missed = never_predicted(evaluation)
     occurring = np.asarray(evaluation.confusion).sum(axis=1)
     independent = occurring
